@@ -1,0 +1,61 @@
+"""Events of a job: small frozen records, one JSON object a line in events.jsonl, newest last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from backend.domain.job import JobState, StopMode, TerminationReason
+from backend.domain.problem import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged:
+    """The job went to `state`; `reason` and `message` are given for final states."""
+
+    kind: ClassVar[str] = "state"
+    at: float
+    state: JobState
+    reason: TerminationReason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """A checkpoint is complete on every rank."""
+
+    kind: ClassVar[str] = "checkpoint"
+    at: float
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """A person (or the time limit) asked for the end of the run."""
+
+    kind: ClassVar[str] = "stop_requested"
+    at: float
+    mode: StopMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequested:
+    """A person asked for a checkpoint now."""
+
+    kind: ClassVar[str] = "save_requested"
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Something a person should know; `code` is a Problem code."""
+
+    kind: ClassVar[str] = "alert"
+    at: float
+    code: str
+    severity: Severity
+    message: str
+
+
+Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | Alert

@@ -1,0 +1,45 @@
+"""Every exception that Tunedeck raises on purpose, in one tree.
+
+TunedeckError
+├── InvalidInput      the user gave something that cannot be used: a field, what was found, what is expected, what to do
+├── NotFound          a job, file or environment that does not exist
+├── Conflict          the request does not fit the current state (stop a finished job, resume from a half-written checkpoint)
+├── PathRefused       a path outside the allowed roots
+├── EnvironmentFault  a training environment cannot be used (no interpreter, no LLaMA-Factory, it crashed, it timed out)
+└── StoreFault        the disk or database refused a write (full, read-only, locked)
+"""
+
+from __future__ import annotations
+
+
+class TunedeckError(Exception):
+    """Base of all; `str(error)` is a message fit for a user."""
+
+
+class InvalidInput(TunedeckError):
+    """Bad input. `field` is the argument's own name, e.g. `model_name_or_path`."""
+
+    def __init__(self, field: str, *, found: str, expected: str, remedy: str = "") -> None:
+        self.field, self.found, self.expected, self.remedy = field, found, expected, remedy
+        text = f"{field}: found {found}, expected {expected}."
+        super().__init__(f"{text} {remedy}".rstrip())
+
+
+class NotFound(TunedeckError):
+    """A job, file or environment that does not exist."""
+
+
+class Conflict(TunedeckError):
+    """The request does not fit the current state."""
+
+
+class PathRefused(TunedeckError):
+    """A path that leaves the allowed roots after resolving links."""
+
+
+class EnvironmentFault(TunedeckError):
+    """A training environment that cannot be used."""
+
+
+class StoreFault(TunedeckError):
+    """The disk or the database refused a write."""

@@ -1,0 +1,63 @@
+"""Environment variables in, frozen Settings out. Each field is documented in docs/settings.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.errors import InvalidInput
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be set for one installation; units are in the names."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 7860
+    public_url: str = ""
+    auth_file: Path | None = None
+    training_python: Path | None = None
+    cpu_slots: int = 2
+    allowed_roots: tuple[Path, ...] = ()
+    stop_grace_seconds: float = 600.0
+    terminate_grace_seconds: float = 20.0
+    min_free_disk_bytes: int = 1 << 30
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read TUNEDECK_* variables; raises InvalidInput naming the variable."""
+    env = os.environ if environ is None else environ
+    data_dir = Path(env.get("TUNEDECK_DATA") or REPOSITORY / "tunedeck-data").absolute()
+    own_python = REPOSITORY / ".venv-training" / "bin" / "python"
+    python = Path(env["TUNEDECK_TRAINING_PYTHON"]) if env.get("TUNEDECK_TRAINING_PYTHON") else None
+    return Settings(
+        data_dir=data_dir,
+        host=env.get("TUNEDECK_HOST", "127.0.0.1"),
+        port=_whole(env, "TUNEDECK_PORT", 7860),
+        public_url=env.get("TUNEDECK_PUBLIC_URL", ""),
+        auth_file=Path(env["TUNEDECK_AUTH_FILE"]) if env.get("TUNEDECK_AUTH_FILE") else None,
+        training_python=python or (own_python if own_python.exists() else None),
+        cpu_slots=_whole(env, "TUNEDECK_CPU_SLOTS", 2),
+        allowed_roots=tuple(Path(part).absolute() for part in env.get("TUNEDECK_ROOTS", "").split(os.pathsep) if part),
+        stop_grace_seconds=float(_whole(env, "TUNEDECK_STOP_GRACE_SECONDS", 600)),
+        terminate_grace_seconds=float(_whole(env, "TUNEDECK_TERMINATE_GRACE_SECONDS", 20)),
+        min_free_disk_bytes=_whole(env, "TUNEDECK_MIN_FREE_DISK_BYTES", 1 << 30),
+    )
+
+
+def _whole(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise InvalidInput(name, found=repr(text), expected="a whole number, 0 or more")
+    return value

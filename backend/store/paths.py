@@ -1,0 +1,144 @@
+"""Every path Tunedeck makes, in one place: the data folder and a job's folder (design section 4)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.errors import NotFound
+
+_JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class DataPaths:
+    """Paths below the data folder."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "tunedeck.sqlite"
+
+    @property
+    def worker_lock(self) -> Path:
+        return self.root / "worker.lock"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.root / "worker.log"
+
+    @property
+    def worker_status(self) -> Path:
+        """JSON heartbeat of the worker: pid, started_at, beat_at, last error."""
+        return self.root / "worker.json"
+
+    @property
+    def environments(self) -> Path:
+        """Cached descriptions of training environments, one JSON each."""
+        return self.root / "environments"
+
+    @property
+    def datasets(self) -> Path:
+        return self.root / "datasets"
+
+    @property
+    def demo(self) -> Path:
+        """Tiny model and demo data made by scripts/make_demo.py."""
+        return self.root / "demo"
+
+    @property
+    def uploads(self) -> Path:
+        """Gradio's temporary folder, on the data disk."""
+        return self.root / "uploads"
+
+    @property
+    def secrets(self) -> Path:
+        return self.root / "secrets.json"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    def job(self, job_id: str) -> JobPaths:
+        """Paths of a job; the id is checked so that it can never leave `jobs/`."""
+        if not _JOB_ID.fullmatch(job_id) or ".." in job_id:
+            raise NotFound(f"No job has the id {job_id!r}.")
+        return JobPaths(self.jobs / job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Paths below one job folder."""
+
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def train_yaml(self) -> Path:
+        return self.root / "train.yaml"
+
+    @property
+    def deepspeed_json(self) -> Path:
+        return self.root / "ds_config.json"
+
+    @property
+    def console(self) -> Path:
+        return self.root / "console.log"
+
+    @property
+    def recorder(self) -> Path:
+        return self.root / "recorder"
+
+    def rank_records(self, rank: int) -> Path:
+        return self.recorder / f"rank-{rank}.jsonl"
+
+    @property
+    def control(self) -> Path:
+        """Requests to the recorder and supervisor: stop.json, save.json (written then renamed)."""
+        return self.root / "control"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.control / "stop.json"
+
+    @property
+    def save_request(self) -> Path:
+        return self.control / "save.json"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def telemetry(self) -> Path:
+        return self.root / "telemetry"
+
+    @property
+    def supervisor(self) -> Path:
+        """Who supervises: {pid, started_at, child_pid, child_started_at}."""
+        return self.root / "supervisor.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"
+
+    @property
+    def exit(self) -> Path:
+        return self.root / "exit.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.root / "environment.json"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
