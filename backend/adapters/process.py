@@ -1,0 +1,144 @@
+"""Processes: run a short tool with a time limit, spawn a detached one, tell whether a recorded process still lives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from backend.errors import EnvironmentFault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How a short tool ended. `exit_code` None: it was killed at its time limit (`timed_out`)."""
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A pid alone is reused by the kernel; pid and start time (Unix seconds, as the kernel reports it) are not."""
+
+    pid: int
+    started_at: float
+
+
+def run_tool(
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
+) -> ToolResult:
+    """Run a tool in a process group of its own; at the time limit the whole group is killed.
+
+    Raises EnvironmentFault when the program cannot be started at all.
+    """
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EnvironmentFault(f"Cannot start {argv[0]}: {error.strerror or error}.") from error
+    try:
+        out, err = process.communicate(stdin, timeout=timeout_seconds)
+        return ToolResult(exit_code=process.returncode, stdout=out, stderr=err, timed_out=False)
+    except subprocess.TimeoutExpired:
+        out, err = _kill_and_collect(process)
+        return ToolResult(exit_code=None, stdout=out, stderr=err, timed_out=True)
+
+
+def _kill_and_collect(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        # A grandchild in a session of its own may hold the pipes open: do not wait for it.
+        return process.communicate(timeout=2)
+    except subprocess.TimeoutExpired as late:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return late.stdout or b"", late.stderr or b""
+
+
+def spawn_detached(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> int:
+    """Start a process that outlives us: own session, no terminal, output appended to `log`. Returns its pid."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(argv),
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    # The child may end before us: Popen's own list of unreaped children collects it at the next Popen call.
+    return process.pid
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Identity of a living process; None when it is gone or a zombie."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return ProcessIdentity(pid=pid, started_at=process.create_time())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """The very process that was recorded still runs (half a second of slack: boot time is re-estimated by the kernel)."""
+    now = identify(identity.pid)
+    return now is not None and abs(now.started_at - identity.started_at) < 0.5
+
+
+def find_marked(variable: str, value: str) -> list[ProcessIdentity]:
+    """Living processes of ours whose environment holds `variable=value`: a job's ranks, whatever became of their parents."""
+    needle = f"{variable}={value}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            marked = needle in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # gone, or another user's
+            continue
+        if marked and (identity := identify(int(entry.name))):
+            found.append(identity)
+    return found
+
+
+def kill_all(identities: Sequence[ProcessIdentity], *, wait_seconds: float = 5.0) -> list[ProcessIdentity]:
+    """SIGKILL each; returns those still alive after `wait_seconds` (a process in an uninterruptible driver call)."""
+    for identity in identities:
+        if is_alive(identity):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(identity.pid, signal.SIGKILL)
+    deadline = time.monotonic() + wait_seconds
+    left = [identity for identity in identities if is_alive(identity)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = [identity for identity in left if is_alive(identity)]
+    return left
