@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from backend.errors import EnvironmentFault
 
 
@@ -28,10 +26,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A pid alone is reused by the kernel; pid and start time (Unix seconds, as the kernel reports it) are not."""
+    """A pid alone is reused by the kernel; pid and start time (clock ticks since boot) are not, until the next boot."""
 
     pid: int
-    started_at: float
+    start_ticks: int
 
 
 def run_tool(
@@ -100,18 +98,21 @@ def spawn_detached(
 def identify(pid: int) -> ProcessIdentity | None:
     """Identity of a living process; None when it is gone or a zombie."""
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return ProcessIdentity(pid=pid, started_at=process.create_time())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        # The name in brackets may hold blanks and brackets itself: count from the last one.
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
         return None
+    return None if fields[0] == "Z" else ProcessIdentity(pid=pid, start_ticks=int(fields[19]))
+
+
+def boot_id() -> str:
+    """Changes with every boot of the host: recorded start ticks are comparable only within one."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """The very process that was recorded still runs (half a second of slack: boot time is re-estimated by the kernel)."""
-    now = identify(identity.pid)
-    return now is not None and abs(now.started_at - identity.started_at) < 0.5
+    """The very process that was recorded still runs."""
+    return identify(identity.pid) == identity
 
 
 def find_marked(variable: str, value: str) -> list[ProcessIdentity]:

@@ -147,5 +147,3 @@ class Job:
     max_steps: int | None = None
     loss: float | None = None
     phase: str = ""
-    pid: int | None = None
-    pid_started_at: float | None = None

@@ -54,4 +54,4 @@ def test_reused_pid_is_another_process() -> None:
     me = identify(1)
     assert me is not None
     assert is_alive(me)
-    assert not is_alive(ProcessIdentity(pid=me.pid, started_at=me.started_at - 100))
+    assert not is_alive(ProcessIdentity(pid=me.pid, start_ticks=me.start_ticks + 100))
