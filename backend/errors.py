@@ -17,11 +17,22 @@ class TunedeckError(Exception):
 
 
 class InvalidInput(TunedeckError):
-    """Bad input. `field` is the argument's own name, e.g. `model_name_or_path`."""
+    """Bad input. `field` is the argument's own name, e.g. `model_name_or_path`; `line` and `column` count from 1."""
 
-    def __init__(self, field: str, *, found: str, expected: str, remedy: str = "") -> None:
+    def __init__(
+        self,
+        field: str,
+        *,
+        found: str,
+        expected: str,
+        remedy: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         self.field, self.found, self.expected, self.remedy = field, found, expected, remedy
-        text = f"{field}: found {found}, expected {expected}."
+        self.line, self.column = line, column
+        where = "" if line is None else f" (line {line}, column {column or 1})"
+        text = f"{field}{where}: found {found}, expected {expected}."
         super().__init__(f"{text} {remedy}".rstrip())
 
 
