@@ -1,0 +1,334 @@
+"""Command line and composition root of Tunedeck. Without a command it serves the dashboard.
+
+Exit codes: 0 done (wait: the job succeeded), 1 failed, 2 bad input or usage, 3 not found, 4 conflicts with the job's state,
+5 the job was stopped or cancelled (wait), 6 the job was lost (wait), 7 environment or storage fault.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backend.domain.job import Job, JobState, StopMode
+from backend.domain.problem import ArgValue, Problem
+from backend.errors import (
+    Conflict,
+    EnvironmentFault,
+    InvalidInput,
+    NotFound,
+    PathRefused,
+    SpecRejected,
+    StoreFault,
+    TunedeckError,
+)
+from backend.planning.spec import apply_changes
+from backend.services.api import Api
+from backend.services.worker import Worker, WorkerRunning
+from backend.settings import load_settings
+
+EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_CONFLICT, EXIT_STOPPED, EXIT_LOST, EXIT_FAULT = 1, 2, 3, 4, 5, 6, 7
+_EXIT_OF_STATE = {
+    JobState.SUCCEEDED: 0,
+    JobState.FAILED: EXIT_FAILED,
+    JobState.CANCELLED: EXIT_STOPPED,
+    JobState.LOST: EXIT_LOST,
+}
+
+cli = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, help=__doc__)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+JobId = Annotated[str, typer.Argument(help="Job id (see `list`).")]
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Expected errors as one clear line and their exit code; unexpected ones keep their traceback."""
+    try:
+        yield
+    except SpecRejected as error:
+        for problem in error.problems:
+            if isinstance(problem, Problem):
+                typer.echo(describe_problem(problem), err=True)
+        raise typer.Exit(EXIT_USAGE) from error
+    except TunedeckError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(exit_code(error)) from error
+
+
+def exit_code(error: TunedeckError) -> int:
+    match error:
+        case InvalidInput() | PathRefused():
+            return EXIT_USAGE
+        case NotFound():
+            return EXIT_NOT_FOUND
+        case Conflict():
+            return EXIT_CONFLICT
+        case EnvironmentFault() | StoreFault():
+            return EXIT_FAULT
+        case _:
+            return EXIT_FAILED
+
+
+def describe_problem(problem: Problem) -> str:
+    where = f"{problem.field}: " if problem.field else ""
+    expected = f"; expected {problem.expected}" if problem.expected else ""
+    return (
+        f"{problem.severity.value}: {where}found {problem.found}{expected}. {problem.reason} {problem.remedy}".rstrip()
+    )
+
+
+def open_api() -> Api:
+    return Api(load_settings())
+
+
+@cli.callback(invoke_without_command=True)
+def main(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        serve()
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; other than loopback needs a login.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.")] = None,
+) -> None:
+    """Serve the dashboard (and start a worker when there is none)."""
+    with reported():
+        from ui.main import serve_dashboard
+
+        serve_dashboard(load_settings(), host=host, port=port)
+
+
+@cli.command()
+def worker() -> None:
+    """Run the worker alone: queue, supervision, telemetry. Ends at once when one serves this data folder already."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        Worker(load_settings()).run()
+    except WorkerRunning as error:
+        typer.echo(str(error))
+
+
+@cli.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="YAML: LLaMA-Factory arguments, and `tunedeck:` for ours.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, e.g. --set learning_rate=1e-4")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check, store and queue a job."""
+    with reported():
+        text = apply_changes(read_text(file), parse_changes(set_ or []))
+        show_job(open_api().submit(text), as_json)
+
+
+@cli.command("list")
+def list_(
+    query: Annotated[str, typer.Argument(help="Words to look for.")] = "",
+    state: Annotated[list[JobState] | None, typer.Option(help="Only these states.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Jobs, newest first."""
+    with reported():
+        total, jobs = open_api().list_jobs(query, state or (), limit)
+        if as_json:
+            typer.echo(json.dumps({"total": total, "runs": [asdict(job) for job in jobs]}, ensure_ascii=False))
+            return
+        for job in jobs:
+            typer.echo(summary_line(job))
+        if total > len(jobs):
+            typer.echo(f"... and {total - len(jobs)} more (--limit)")
+
+
+@cli.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """One job: state, progress, history and the exact command."""
+    with reported():
+        api = open_api()
+        job = api.get_job(job_id)
+        if as_json:
+            events = [{"kind": event.kind, **asdict(event)} for event in api.read_events(job_id)]
+            record = {"job": asdict(job), "events": events, "plan": asdict(api.read_plan(job_id))}
+            typer.echo(json.dumps(record, ensure_ascii=False))
+            return
+        typer.echo(summary_line(job))
+        if job.message:
+            typer.echo(job.message)
+        for event in api.read_events(job_id):
+            values = {name: value for name, value in asdict(event).items() if name != "at" and value}
+            typer.echo(f"  {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))} {event.kind} {values}")
+        typer.echo(api.export(job_id).shell)
+
+
+@cli.command()
+def logs(
+    job_id: JobId,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
+    lines: Annotated[int, typer.Option("-n", help="Only the last so many lines; 0 = all.")] = 0,
+) -> None:
+    """The console log, as the trainer wrote it."""
+    with reported():
+        api = open_api()
+        path = api.job_paths(job_id).console
+        offset = start_of_tail(path, lines)
+        while True:
+            ended = api.get_job(job_id).state.is_final
+            offset = copy_from(path, offset)
+            if ended or not follow:
+                return
+            time.sleep(0.3)
+
+
+@cli.command()
+def stop(
+    job_id: JobId,
+    mode: Annotated[
+        StopMode, typer.Option(help="save: after a checkpoint; no_save: at once; kill: SIGKILL.")
+    ] = StopMode.SAVE,
+    as_json: AsJson = False,
+) -> None:
+    """End a run, or cancel a waiting one."""
+    with reported():
+        show_job(open_api().request_stop(job_id, mode), as_json)
+
+
+@cli.command()
+def save(job_id: JobId, as_json: AsJson = False) -> None:
+    """Write a checkpoint now, without stopping."""
+    with reported():
+        show_job(open_api().request_save(job_id), as_json)
+
+
+@cli.command()
+def resume(
+    job_id: JobId,
+    checkpoint: Annotated[
+        str, typer.Option(help="Folder name, e.g. checkpoint-100; the last complete one if left out.")
+    ] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value to change for the new job")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A new job that goes on from a checkpoint."""
+    with reported():
+        api = open_api()
+        name = checkpoint or api.last_checkpoint(job_id)
+        show_job(api.resume(job_id, name, parse_changes(set_ or [])), as_json)
+
+
+@cli.command()
+def delete(job_id: JobId, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Delete a finished job with all its files, checkpoints included."""
+    with reported():
+        if not yes:
+            typer.confirm(f"Delete {job_id} and all its checkpoints?", abort=True)
+        open_api().delete(job_id)
+
+
+@cli.command()
+def wait(
+    job_id: JobId,
+    timeout: Annotated[float, typer.Option(help="Seconds; 0 = for ever.")] = 0.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress line.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Wait for the end of a job, with a progress line; the exit code tells how it ended."""
+    with reported():
+        api = open_api()
+        job = follow_to_end(api, job_id, timeout=timeout, quiet=quiet or as_json)
+        show_job(job, as_json)
+    raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
+
+
+def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:
+    """Poll until the job is final; restarts a worker that died meanwhile. Raises Conflict at the time limit."""
+    began, shown = time.monotonic(), ""
+    interactive = sys.stderr.isatty()
+    while True:
+        job = api.get_job(job_id)
+        line = progress_line(job)
+        if not quiet and line != shown:
+            typer.echo(f"\r\033[K{line}" if interactive else line, err=True, nl=not interactive or job.state.is_final)
+            shown = line
+        if job.state.is_final:
+            return job
+        if timeout and time.monotonic() - began > timeout:
+            raise Conflict(f"Job {job_id} is still {job.state.value} after {timeout:.0f} s.")
+        api.ensure_worker()
+        time.sleep(0.5)
+
+
+def progress_line(job: Job) -> str:
+    steps = f"step {job.step}/{job.max_steps}" if job.max_steps else ""
+    loss = f"loss {job.loss:.4f}" if job.loss is not None else ""
+    return " · ".join(part for part in (job.state.value, job.phase if job.state.is_active else "", steps, loss) if part)
+
+
+def summary_line(job: Job) -> str:
+    reason = f" ({job.reason.value})" if job.reason else ""
+    return f"{job.id}  {progress_line(job)}{reason}  {job.stage}/{job.finetuning_type}  {job.model}"
+
+
+def show_job(job: Job, as_json: bool) -> None:
+    typer.echo(json.dumps({"job": asdict(job)}, ensure_ascii=False) if as_json else summary_line(job))
+
+
+def read_text(path: Path) -> str:
+    """Raises InvalidInput naming the file."""
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), found=str(error), expected="a readable UTF-8 text file") from error
+
+
+def parse_changes(pairs: list[str]) -> dict[str, ArgValue]:
+    """`key=value` pairs; values as the trainer reads them."""
+    from omegaconf import OmegaConf
+
+    for pair in pairs:
+        if "=" not in pair:
+            raise InvalidInput("--set", found=repr(pair), expected="key=value, e.g. learning_rate=1e-4")
+    changes: dict[str, ArgValue] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        read = OmegaConf.to_container(OmegaConf.create(f"v: {value}"))
+        changes[key] = read["v"] if isinstance(read, dict) else value
+    return changes
+
+
+def start_of_tail(path: Path, lines: int) -> int:
+    """Byte offset of the last `lines` lines (0: the start)."""
+    if lines <= 0 or not path.exists():
+        return 0
+    data = path.read_bytes()
+    position = len(data.rstrip(b"\n"))
+    for _ in range(lines):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return 0
+    return position + 1
+
+
+def copy_from(path: Path, offset: int) -> int:
+    """Copy what stands behind `offset` to stdout; returns the new offset."""
+    if not path.exists():
+        return offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        while chunk := file.read(1 << 20):
+            sys.stdout.buffer.write(chunk)
+            offset += len(chunk)
+    sys.stdout.flush()
+    return offset
+
+
+if __name__ == "__main__":
+    cli()

@@ -2,6 +2,7 @@
 
 TunedeckError
 ├── InvalidInput      the user gave something that cannot be used: a field, what was found, what is expected, what to do
+├── SpecRejected      a job with problems of severity error: nothing was stored or started
 ├── NotFound          a job, file or environment that does not exist
 ├── Conflict          the request does not fit the current state (stop a finished job, resume from a half-written checkpoint)
 ├── PathRefused       a path outside the allowed roots
@@ -54,3 +55,11 @@ class EnvironmentFault(TunedeckError):
 
 class StoreFault(TunedeckError):
     """The disk or the database refused a write."""
+
+
+class SpecRejected(TunedeckError):
+    """A job that must not be launched. `problems` are the Problem records; the text names the first error."""
+
+    def __init__(self, problems: tuple[object, ...], text: str) -> None:
+        self.problems = problems
+        super().__init__(text)

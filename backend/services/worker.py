@@ -1,0 +1,352 @@
+"""One per host: starts waiting jobs, watches their supervisors, records how they end. Restarts re-adopt everything."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import IO
+
+from backend.adapters.process import ProcessIdentity, boot_id, find_marked, identify, is_alive, kill_all, spawn_detached
+from backend.domain.events import Alert, CheckpointSaved, Event, StateChanged
+from backend.domain.job import Job, JobState, StopMode, TerminationReason
+from backend.domain.launch import LaunchPlan
+from backend.domain.problem import Severity
+from backend.errors import Conflict, TunedeckError
+from backend.planning.queueing import Capacity, Start, plan_starts
+from backend.planning.verdict import ExitRecord, RankEnds, judge_end
+from backend.services.progress import RunProgress
+from backend.services.secrets import load_secrets
+from backend.settings import REPOSITORY, Settings
+from backend.store.database import Database
+from backend.store.events import append_event, load_events
+from backend.store.files import read_json, write_json
+from backend.store.jobs import JobTable
+from backend.store.paths import DataPaths, JobPaths
+from backend.store.plans import load_plan, save_plan
+
+SUPERVISOR = REPOSITORY / "backend" / "services" / "supervisor.py"
+BEAT_SECONDS = 0.25
+HEARTBEAT_SECONDS = 2.0
+SUMMARY_SECONDS = 1.0
+CONSOLE_TAIL_BYTES = 1 << 16
+ADOPT_SECONDS = 10.0
+"""How long a STARTING job may be without a supervisor before it is spawned again (the last worker died in between)."""
+
+log = logging.getLogger("tunedeck.worker")
+
+Visibility = Callable[[Sequence[str]], Mapping[str, str]]
+
+
+class WorkerRunning(TunedeckError):
+    """Another worker holds this data folder."""
+
+
+class Worker:
+    """`beat` does one round; `run` repeats it until SIGTERM. Training is untouched by the end of a worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        read_devices: Callable[[], Sequence[str]] = tuple,
+        visibility: Visibility = lambda devices: {},
+    ) -> None:
+        self.settings, self.clock = settings, clock
+        self.paths = DataPaths(settings.data_dir)
+        self.jobs = JobTable(Database(self.paths.database))
+        self.read_devices, self.visibility = read_devices, visibility
+        self._runs: dict[str, RunProgress] = {}
+        self._told: dict[str, set[int]] = {}
+        self._summary_at: dict[str, float] = {}
+        self._starting_since: dict[str, float] = {}
+        self._beat_written = 0.0
+        self._error = ""
+        self._stop = False
+        self._lock: IO[str] | None = None
+
+    def run(self) -> None:
+        """Raises WorkerRunning when another worker serves this data folder."""
+        self.acquire()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        log.info("worker %d serves %s", os.getpid(), self.paths.root)
+        while not self._stop:
+            self.safe_beat()
+            time.sleep(BEAT_SECONDS)
+        self.paths.worker_status.unlink(missing_ok=True)
+        log.info("worker %d ends; running jobs go on", os.getpid())
+
+    def acquire(self) -> None:
+        self.paths.root.mkdir(parents=True, exist_ok=True)
+        self._lock = self.paths.worker_lock.open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise WorkerRunning(f"A worker serves {self.paths.root} already.") from error
+        self._sweep_half_made()
+
+    def safe_beat(self) -> None:
+        """One round that survives whatever goes wrong in it; the page shows the error."""
+        try:
+            self.beat()
+            self._error = ""
+        except Exception as error:  # noqa: BLE001  the loop must go on: other jobs depend on it
+            self._error = f"{type(error).__name__}: {error}"
+            log.exception("the worker's round failed")
+        self._heartbeat()
+
+    def beat(self) -> None:
+        """Look after active jobs, then start what may start. A fault of one job does not keep the others waiting."""
+        faults: list[Exception] = []
+        for job in self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING):
+            try:
+                self._look_after(job)
+            except (TunedeckError, OSError, ValueError) as error:
+                log.exception("job %s", job.id)
+                faults.append(error)
+        self._start_waiting()
+        if faults:
+            raise faults[0]
+
+    # --- starting --------------------------------------------------------------------------------------------------
+
+    def _start_waiting(self) -> None:
+        queue = self.jobs.in_states(JobState.QUEUED)
+        if not queue:
+            return
+        for start in plan_starts(queue, self._wanted, self._capacity()):
+            try:
+                self._start(start)
+            except Conflict as error:  # cancelled or leased meanwhile: the next round looks again
+                log.info("job %s not started: %s", start.job.id, error)
+
+    def _wanted(self, job: Job) -> tuple[str, ...]:
+        return load_plan(self.paths.job(job.id).plan).devices
+
+    def _capacity(self) -> Capacity:
+        devices, leased = tuple(self.read_devices()), self.jobs.leases()
+        active = self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        return Capacity(
+            total=devices,
+            free=tuple(device for device in devices if device not in leased),
+            cpu_slots=self.settings.cpu_slots,
+            cpu_used=sum(job.processes for job in active),
+        )
+
+    def _start(self, start: Start) -> None:
+        job, paths = self.jobs.lease(start.job.id, start.devices), self.paths.job(start.job.id)
+        plan = load_plan(paths.plan)
+        if start.devices:
+            variables = self.visibility(start.devices)
+            unset = tuple(name for name in plan.unset if name not in variables)
+            plan = replace(plan, devices=start.devices, env={**plan.env, **variables}, unset=unset)
+            save_plan(paths.plan, plan)
+        self._tell(paths, StateChanged(at=self.clock(), state=JobState.STARTING))
+        self._spawn(job, paths, plan)
+
+    def _spawn(self, job: Job, paths: JobPaths, plan: LaunchPlan) -> None:
+        self._starting_since[job.id] = self.clock()
+        env = {**os.environ, **load_secrets(self.paths, job.id), "TUNEDECK_SUPERVISES": job.id}
+        spawn_detached(
+            [sys.executable, str(SUPERVISOR), str(paths.root)], log=paths.supervisor_log, env=env, cwd=paths.root
+        )
+
+    # --- watching --------------------------------------------------------------------------------------------------
+
+    def _look_after(self, job: Job) -> None:
+        paths = self.paths.job(job.id)
+        progress = self._runs.setdefault(job.id, RunProgress(paths))
+        # Order matters: exit.json is looked for before the liveness check, and once more after it.
+        exit_record = load_exit(paths)
+        supervisor = None if exit_record else self._supervisor(paths)
+        if exit_record is None and supervisor is None:
+            exit_record = load_exit(paths)
+            if exit_record is None and self._is_still_starting(job, paths):
+                return
+        progress.refresh()
+        self._tell_checkpoints(job, paths, progress)
+        if exit_record is None and supervisor is not None:
+            self._follow(job, paths, progress)
+        else:
+            self._finish(job, paths, progress, exit_record)
+
+    def _supervisor(self, paths: JobPaths) -> ProcessIdentity | None:
+        """The living supervisor of the job, as recorded in supervisor.json."""
+        record = read_json(paths.supervisor)
+        if not isinstance(record, dict) or record.get("boot_id") != boot_id():
+            return None
+        recorded = ProcessIdentity(pid=int(record["pid"]), start_ticks=int(record["start_ticks"]))
+        return recorded if is_alive(recorded) else None
+
+    def _is_still_starting(self, job: Job, paths: JobPaths) -> bool:
+        """No supervisor.json yet: it is being started, or the last worker died before it could start it."""
+        if job.state is not JobState.STARTING or paths.supervisor.exists():
+            return False
+        since = self._starting_since.setdefault(job.id, self.clock())
+        if find_marked("TUNEDECK_SUPERVISES", job.id):
+            return True
+        if self.clock() - since > ADOPT_SECONDS:
+            log.warning("job %s has no supervisor: starting it again", job.id)
+            self._spawn(job, paths, load_plan(paths.plan))
+        return True
+
+    def _follow(self, job: Job, paths: JobPaths, progress: RunProgress) -> None:
+        record = read_json(paths.supervisor)
+        if job.state is JobState.STARTING and isinstance(record, dict) and record.get("child_pid"):
+            to = JobState.STOPPING if paths.stop_request.exists() else JobState.RUNNING
+            started_at = float(record["started_at"])
+            job = self.jobs.transition(job.id, (JobState.STARTING,), to, started_at=started_at)
+            self._tell(paths, StateChanged(at=self.clock(), state=to))
+        self._summarise(job, progress)
+
+    def _summarise(self, job: Job, progress: RunProgress, *, now: bool = False) -> None:
+        """Progress into the job's row, at most once a second: lists and the queue page read it there."""
+        fresh = (progress.step, progress.max_steps, progress.loss, progress.phase)
+        if fresh == (job.step, job.max_steps, job.loss, job.phase):
+            return
+        if not now and self.clock() - self._summary_at.get(job.id, 0.0) < SUMMARY_SECONDS:
+            return
+        self._summary_at[job.id] = self.clock()
+        self.jobs.update(
+            job.id,
+            step=progress.step,
+            max_steps=progress.max_steps,
+            loss=_storable(progress.loss),
+            phase=progress.phase,
+        )
+
+    def _tell_checkpoints(self, job: Job, paths: JobPaths, progress: RunProgress) -> None:
+        told = self._told.get(job.id)
+        if told is None:
+            told = self._told[job.id] = _told_checkpoints(paths)
+        for step, path in sorted(progress.checkpoints.items()):
+            if step not in told:
+                told.add(step)
+                self._tell(paths, CheckpointSaved(at=self.clock(), step=step, path=path))
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, job: Job, paths: JobPaths, progress: RunProgress, exit_record: ExitRecord | None) -> None:
+        survivors = self._end_leftovers(job, paths)
+        if survivors:
+            return  # the GPUs are not free: keep the leases and look again in the next round
+        progress.refresh()
+        self._tell_checkpoints(job, paths, progress)
+        reason, message = judge_end(exit_record, _rank_ends(progress), read_tail(paths))
+        self._summarise(job, progress, now=True)
+        ended_at = exit_record.ended_at if exit_record else self.clock()
+        started_at = job.started_at or (exit_record.started_at if exit_record else None)
+        self.jobs.transition(
+            job.id,
+            (JobState.STARTING, JobState.RUNNING, JobState.STOPPING),
+            reason.state,
+            reason=reason,
+            message=message,
+            exit_code=exit_record.exit_code if exit_record else None,
+            signal=exit_record.signal if exit_record else None,
+            started_at=started_at,
+            ended_at=ended_at,
+        )
+        self._tell(paths, StateChanged(at=self.clock(), state=reason.state, reason=reason, message=message))
+        if reason is TerminationReason.SUPERVISOR_VANISHED:
+            text = "The supervisor vanished; what was left of the training was ended so that it holds no GPU."
+            self._tell(paths, Alert(at=self.clock(), code="supervisor_vanished", severity=Severity.ERROR, message=text))
+        for memory in (self._runs, self._told, self._summary_at, self._starting_since):
+            memory.pop(job.id, None)
+        log.info("job %s ended: %s %s", job.id, reason.value, message)
+
+    def _end_leftovers(self, job: Job, paths: JobPaths) -> list[ProcessIdentity]:
+        """Processes of the job that outlived its supervisor, found by the mark in their environment."""
+        left = kill_all(find_marked("TUNEDECK_JOB_ID", job.id))
+        if left and job.id not in self._starting_since:
+            self._starting_since[job.id] = self.clock()
+            pids = ", ".join(str(identity.pid) for identity in left)
+            text = f"Processes {pids} cannot be ended (stuck in the driver?); their GPUs stay reserved."
+            self._tell(paths, Alert(at=self.clock(), code="processes_stuck", severity=Severity.ERROR, message=text))
+        return left
+
+    def _tell(self, paths: JobPaths, event: Event) -> None:
+        append_event(paths.events, event)
+
+    # --- itself ----------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        now = self.clock()
+        if now - self._beat_written < HEARTBEAT_SECONDS and not self._error:
+            return
+        self._beat_written = now
+        me = identify(os.getpid())
+        with contextlib.suppress(TunedeckError):  # a full disk must not end the loop; the stale heartbeat shows it
+            record = {
+                "pid": os.getpid(),
+                "start_ticks": me.start_ticks if me else None,
+                "beat_at": now,
+                "error": self._error,
+            }
+            write_json(self.paths.worker_status, record)
+
+    def _sweep_half_made(self) -> None:
+        """Folders of submits and deletes that were cut short hold no job."""
+        for pattern in (".new-*", ".deleted-*"):
+            for folder in self.paths.jobs.glob(pattern):
+                if self.clock() - folder.stat().st_mtime > 600:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._stop = True
+
+
+def load_exit(paths: JobPaths) -> ExitRecord | None:
+    """exit.json, or None while there is none."""
+    record = read_json(paths.exit)
+    if not isinstance(record, dict):
+        return None
+    return ExitRecord(
+        started_at=float(record["started_at"]),
+        ended_at=float(record["ended_at"]),
+        exit_code=record.get("exit_code"),
+        signal=record.get("signal"),
+        stop_mode=StopMode(record["stop_mode"]) if record.get("stop_mode") else None,
+        ladder=tuple(record.get("ladder") or ()),
+        launch_error=str(record.get("launch_error") or ""),
+    )
+
+
+def read_tail(paths: JobPaths) -> bytes:
+    """The end of the console, where launchers say which rank failed."""
+    try:
+        with paths.console.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - CONSOLE_TAIL_BYTES))
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _rank_ends(progress: RunProgress) -> RankEnds:
+    return RankEnds(
+        all_done=progress.all_done,
+        any_failed=False in progress.done.values(),
+        stopped=progress.stopped,
+        step=progress.step,
+        checkpoint_step=max(progress.checkpoints, default=None),
+        error=progress.error,
+        phase=progress.phase,
+    )
+
+
+def _told_checkpoints(paths: JobPaths) -> set[int]:
+    return {event.step for event in load_events(paths.events) if isinstance(event, CheckpointSaved)}
+
+
+def _storable(loss: float | None) -> float | None:
+    """SQLite turns NaN into NULL by itself, silently: infinity says "not finite" and survives."""
+    return float("inf") if loss is not None and loss != loss else loss
