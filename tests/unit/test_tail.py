@@ -50,7 +50,9 @@ def test_limit_leaves_the_rest_for_the_next_window(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
-def test_every_window_is_right_whatever_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_every_window_is_right_whatever_the_block_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(tail, "BLOCK", block)
     lines = [b"", b"x", b"second line", b"", "损失 0.5".encode(), b"last"]
     path = write(tmp_path, b"\n".join(lines) + b"\ntail")

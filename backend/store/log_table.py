@@ -1,0 +1,48 @@
+"""Log records of the trainer in (rank 0, full precision), one growing series a logged name out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backend.store.columns import Column, Floats
+
+
+@dataclass(slots=True)
+class Logged:
+    """One name: steps, values (NaN and infinity as recorded), and the number of the log record each came in."""
+
+    x: Column = field(default_factory=Column)
+    y: Column = field(default_factory=Column)
+    order: Column = field(default_factory=Column)
+
+    def first_of(self, log: int) -> int:
+        """Position of the first value that came in log record `log` or later."""
+        return bisect_left(self.order.values, log)
+
+
+class LogTable:
+    """Append-only; `size` counts log records."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.names: dict[str, Logged] = {}
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(3 * logged.x.capacity_bytes for logged in self.names.values())
+
+    def append(self, step: int, epoch: float | None, values: Mapping[str, float]) -> None:
+        named = dict(values) if epoch is None else {**values, "epoch": epoch}
+        for name, value in named.items():
+            logged = self.names.setdefault(name, Logged())
+            logged.x.extend([float(step)])
+            logged.y.extend([value])
+            logged.order.extend([float(self.size)])
+        self.size += 1
+
+    def values(self, name: str) -> Floats:
+        """Every value logged under `name`, in the order of writing; empty when there is none."""
+        logged = self.names.get(name)
+        return Column().values if logged is None else logged.y.values

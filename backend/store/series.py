@@ -1,0 +1,407 @@
+"""Recorder files of a job in (`recorder/rank-*.jsonl`, docs/contracts.md), its segments, markers and curves out.
+
+A start of the trainer opens a segment. One that begins below a step reached before cuts off the steps after its begin:
+curves show the line of steps that led to the present state.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from backend.store.columns import Curve, Floats, build_curve, newest_of_each
+from backend.store.log_table import Logged, LogTable
+from backend.store.record_file import Record, RecordFile, Replaced
+from backend.store.step_table import DERIVED, FIELDS, StepTable, Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far a reader has seen a run. `load` names one reading of the files: another one's marks mean nothing here."""
+
+    load: str
+    rows: int
+    logs: int
+    markers: int
+    cuts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """Something at a step: checkpoint, evaluation, resume, stop, save, end. `seconds`: how long it took."""
+
+    kind: str
+    step: int
+    at: float
+    text: str = ""
+    seconds: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """One start of the trainer. Steps and Unix seconds; `begin_step` None: training has not begun."""
+
+    index: int
+    started_at: float
+    begin_step: int | None = None
+    last_step: int | None = None
+    max_steps: int | None = None
+    epochs: float | None = None
+    world_size: int | None = None
+    trainable_parameters: int | None = None
+    all_parameters: int | None = None
+    training_since: float | None = None
+    last_at: float = 0.0
+    ended_at: float | None = None
+    stopped: bool = False
+    ok: bool | None = None
+    error: str = ""
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    first_row: int = 0
+    first_log: int | None = None
+    waiting: Waiting = field(default_factory=Waiting)
+    ended_ranks: set[int] = field(default_factory=set)
+    begun: dict[str, float] = field(default_factory=dict)
+    """When an evaluation (key "evaluation") or the saving of a checkpoint (key: its path) began."""
+    parts: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that have written their part of a checkpoint, by its path."""
+
+
+class RunSeries:
+    """Everything one run has recorded. Safe to use from several threads; arrays handed out never change."""
+
+    def __init__(self, recorder: Path) -> None:
+        self.recorder = recorder
+        self._lock = threading.RLock()
+        self._empty()
+
+    def _empty(self) -> None:
+        self.load = secrets.token_hex(4)
+        self.segments: list[Segment] = []
+        self.markers: list[Marker] = []
+        self.steps = StepTable()
+        self.logs = LogTable()
+        self._files: dict[int, RecordFile] = {}
+        self._segment_of: dict[int, int] = {}
+        self._seen: dict[int, set[str]] = {}
+        self._late = 0
+
+    # -- reading the files --------------------------------------------------------------------------------------------
+
+    def refresh(self, *, ended: bool = False) -> None:
+        """Take in what was appended since the last call. `ended`: the job is over, no rank will report any more."""
+        with self._lock:
+            try:
+                self._read_files()
+            except Replaced:
+                self._empty()
+                self._read_files()
+            for segment in self.segments:
+                self._merge(segment, ended)
+
+    def _read_files(self) -> None:
+        for path in self.recorder.glob("rank-*.jsonl"):
+            number = path.stem.removeprefix("rank-")
+            if number.isdigit() and int(number) not in self._files:
+                self._files[int(number)] = RecordFile(path)
+        for rank, file in sorted(self._files.items()):
+            for records in file.read_new():
+                self._take_chunk(rank, records)
+
+    def _take_chunk(self, rank: int, records: list[Record]) -> None:
+        begin = 0
+        for index, record in enumerate(records):
+            kind = record.get("k")
+            if kind == "start" or kind == "train_begin" or (kind == "phase" and record.get("phase") == "importing"):
+                self._take_group(rank, records[begin:index])
+                self._note_start(rank, str(kind), _number(record.get("t")))
+                begin = index
+        self._take_group(rank, records[begin:])
+
+    def _take_group(self, rank: int, records: list[Record]) -> None:
+        """Records of one start of the trainer; steps together, for there may be very many."""
+        self._take_steps(rank, [record for record in records if record.get("k") == "step"])
+        for record in records:
+            if record.get("k") != "step":
+                self._take(rank, str(record.get("k")), record)
+
+    def _take_steps(self, rank: int, records: Sequence[Record]) -> None:
+        rows = self._step_rows(rank, records)
+        if len(rows):
+            segment = self._segment(rank, float(rows[0, 1]))
+            segment.waiting.add(rank, rows)
+            segment.last_at = max(segment.last_at, float(rows[-1, 1]))
+
+    def _step_rows(self, rank: int, records: Sequence[Record]) -> Floats:
+        try:
+            picked = [(r["s"], r["t"], r["dt"], r["data"], r["tok"], r["pad"], r["mem"]) for r in records]
+            rows = np.array(picked, dtype=np.float64)
+        except (KeyError, ValueError, TypeError):
+            rows = np.array([[_number(record.get(name)) for name in FIELDS] for record in records], dtype=np.float64)
+        if not len(rows):
+            return rows
+        usable = np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 1])
+        self._files[rank].skipped += int((~usable).sum())
+        return rows[usable]
+
+    def _take(self, rank: int, kind: str, record: Record) -> None:
+        at, step = _number(record.get("t")), _whole(record.get("s"))
+        if not np.isfinite(at):
+            self._files[rank].skipped += 1
+            return
+        segment = self._segment(rank, at)
+        segment.last_at = max(segment.last_at, at)
+        if kind == "start":
+            segment.world_size = _whole(record.get("world_size")) or segment.world_size
+        elif kind in ("train_end", "done"):
+            segment.ended_ranks.add(rank)
+        elif kind == "checkpoint" and step is not None:
+            self._take_checkpoint(rank, segment, step, at, str(record.get("path") or ""))
+        if rank == 0:
+            self._take_main(kind, segment, record, at, step or 0)
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def _segment(self, rank: int, at: float) -> Segment:
+        index = self._segment_of.setdefault(rank, 0)
+        while len(self.segments) <= index:
+            self.segments.append(Segment(index=len(self.segments), started_at=at, first_row=self.steps.size))
+        segment = self.segments[index]
+        if rank == 0 and segment.first_log is None:
+            segment.first_log = self.logs.size
+        return segment
+
+    def _note_start(self, rank: int, kind: str, at: float) -> None:
+        """A second `start`, `train_begin` or importing of a rank is another start of the trainer."""
+        seen = self._seen.setdefault(rank, set())
+        if kind in seen or (kind == "phase" and seen):
+            seen.clear()
+            later = self.segments[self._segment_of.get(rank, 0) + 1 :]
+            nearest = min(later, key=lambda segment: abs(segment.started_at - at), default=None)
+            self._segment_of[rank] = len(self.segments) if nearest is None else nearest.index
+        seen.add(kind)
+
+    def _merge(self, segment: Segment, ended: bool) -> None:
+        expected = self._expected(segment)
+        later = self.segments[segment.index + 1 :]
+        moved_on = sum(index > segment.index for index in self._segment_of.values()) >= expected
+        closed = ended or moved_on or len(segment.ended_ranks) >= expected or any(map(self._is_ready, later))
+        if segment.waiting.merged_to < 0:
+            segment.first_row = self.steps.size
+        if not segment.waiting.rows or any(other.waiting.merged_to >= 0 for other in later):
+            # Rows stand in the order of segments: what a rank adds to an earlier one too late has no place.
+            self._late += sum(len(rows) for parts in segment.waiting.rows.values() for rows in parts)
+            segment.waiting.rows.clear()
+            return
+        self.steps.merge(segment.waiting, expected, closed, self._tokens_before(segment))
+        if segment.waiting.merged_to >= 0:
+            segment.last_step = int(segment.waiting.merged_to)
+
+    def _expected(self, segment: Segment) -> int:
+        return segment.world_size or len(self._files)
+
+    def _is_ready(self, segment: Segment) -> bool:
+        return segment.waiting.ready_to(self._expected(segment), False) > segment.waiting.merged_to
+
+    def _tokens_before(self, segment: Segment) -> float:
+        """Tokens of the run up to the step from which this segment goes on."""
+        total = self.steps.column("total")
+        if segment.waiting.merged_to >= 0:
+            return float(total[-1])
+        last = self._kept_rows()[-1:]
+        return float(total[last][0]) if len(last) else 0.0
+
+    # -- records of rank 0 --------------------------------------------------------------------------------------------
+
+    def _take_checkpoint(self, rank: int, segment: Segment, step: int, at: float, path: str) -> None:
+        parts = segment.parts.setdefault(path, set())
+        if rank in parts:  # the same folder is written again
+            parts.clear()
+        parts.add(rank)
+        if len(parts) == (segment.world_size or 1):
+            begun = segment.begun.get(path)
+            seconds = None if begun is None else at - begun
+            self.markers.append(Marker(kind="checkpoint", step=step, at=at, text=path, seconds=seconds))
+
+    def _take_main(self, kind: str, segment: Segment, record: Record, at: float, step: int) -> None:
+        match kind:
+            case "phase":
+                segment.phases.append((str(record.get("phase") or ""), at))
+            case "start":
+                segment.versions = _texts(record.get("versions"))
+            case "train_begin":
+                self._take_train_begin(segment, record, at)
+            case "log":
+                self.logs.append(step, _maybe_number(record.get("epoch")), _numbers(record.get("v")))
+            case "eval_begin":
+                segment.begun["evaluation"] = at
+            case "eval_end":
+                begun = segment.begun.pop("evaluation", at)
+                self.markers.append(Marker(kind="evaluation", step=step, at=at, seconds=at - begun))
+            case "save_begin":
+                segment.begun[str(record.get("path") or "")] = at
+            case "request":
+                self.markers.append(Marker(kind=str(record.get("what") or "request"), step=step, at=at))
+            case "train_end":
+                segment.ended_at, segment.stopped = at, record.get("stopped") is True
+                self.markers.append(Marker(kind="end", step=step, at=at, text="stopped" if segment.stopped else ""))
+            case "done":
+                segment.ended_at = segment.ended_at or at
+                segment.ok, segment.error = record.get("ok") is True, str(record.get("error") or "")
+
+    def _take_train_begin(self, segment: Segment, record: Record, at: float) -> None:
+        segment.begin_step = _whole(record.get("step")) or 0
+        segment.max_steps = _whole(record.get("max_steps"))
+        segment.epochs = _maybe_number(record.get("epochs"))
+        segment.world_size = _whole(record.get("world_size")) or segment.world_size
+        segment.trainable_parameters = _whole(record.get("trainable_parameters"))
+        segment.all_parameters = _whole(record.get("all_parameters"))
+        segment.training_since = at
+        if segment.begin_step:
+            self.markers.append(Marker(kind="resume", step=segment.begin_step, at=at))
+
+    # -- curves -------------------------------------------------------------------------------------------------------
+
+    def mark(self) -> Mark:
+        """The end of what has been taken in."""
+        with self._lock:
+            cuts = sum(segment.begin_step is not None for segment in self.segments[1:])
+            return Mark(
+                load=self.load, rows=self.steps.size, logs=self.logs.size, markers=len(self.markers), cuts=cuts
+            )  # fmt: skip
+
+    def names(self) -> list[str]:
+        """Names of the series that have values, `rank_seconds.<R>` last."""
+        with self._lock:
+            derived = [key for key in DERIVED if self.steps.has(key)]
+            return [*sorted(self.logs.names), *derived, *self.steps.rank_keys()]
+
+    def curves(self, keys: Sequence[str]) -> dict[str, Curve]:
+        """Whole curves of those `keys` that exist, at full resolution."""
+        with self._lock:
+            kept = self._kept_rows()
+            whole = kept if len(kept) < self.steps.size else slice(None)
+            found: dict[str, Curve] = {}
+            for key in keys:
+                if key in self.logs.names:
+                    found[key] = self._logged_curve(self.logs.names[key])
+                elif self.steps.has(key):
+                    curve = self.steps.curve(key, slice(None))
+                    found[key] = Curve(x=curve.x[whole], y=curve.y[whole])
+            return found
+
+    def changes(self, since: Mark, until: Mark) -> dict[str, Curve] | None:
+        """Points between two marks, by key; None when `since` belongs to another reading or steps were cut off since."""
+        with self._lock:
+            if (since.load, since.cuts) != (self.load, until.cuts) or until.load != self.load:
+                return None
+            rows = slice(since.rows, until.rows)
+            found: dict[str, Curve] = {}
+            if until.rows > since.rows:
+                keys = [*DERIVED, *self.steps.rank_keys()]
+                curves = {key: self.steps.curve(key, rows) for key in keys}
+                found = {key: curve for key, curve in curves.items() if np.isfinite(curve.y).any()}
+            for name, logged in self.logs.names.items() if until.logs > since.logs else ():
+                part = slice(logged.first_of(since.logs), logged.first_of(until.logs))
+                if part.stop > part.start:
+                    found[name] = build_curve(logged.x.values[part], logged.y.values[part], recorded=True)
+            return found
+
+    def complete_checkpoints(self) -> Mapping[str, tuple[bool, float]]:
+        """By path: whether every rank of the start that wrote it has written its part, and when that start last wrote."""
+        with self._lock:
+            found: dict[str, tuple[bool, float]] = {}
+            for segment in self.segments:
+                for path, ranks in segment.parts.items():
+                    found[path] = (len(ranks) >= (segment.world_size or 1), segment.last_at)
+            return found
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.steps.memory_bytes + self.logs.memory_bytes
+
+    @property
+    def skipped(self) -> int:
+        """Lines and records that could not be used: torn, not numbers, or of a start that was over already."""
+        return self._late + sum(file.skipped for file in self._files.values())
+
+    def _logged_curve(self, logged: Logged) -> Curve:
+        x, y = logged.x.values, logged.y.values
+        if len(self.segments) > 1:
+            firsts = [segment.first_log for segment in self.segments]
+            kept = self._kept(x, [len(x) if first is None else logged.first_of(first) for first in firsts])
+            x, y = x[kept], y[kept]
+        order = newest_of_each(x)
+        return build_curve(*((x, y) if order is None else (x[order], y[order])), recorded=True)
+
+    def _kept_rows(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        return self._kept(self.steps.column("step"), [segment.first_row for segment in self.segments])
+
+    def _kept(self, x: Floats, firsts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """Positions of `x` on the line that led to the present state; `firsts`: where each segment starts in `x`."""
+        kept: list[np.ndarray[tuple[int], np.dtype[np.intp]]] = [np.arange(0)]
+        end, highest = len(x), np.inf
+        for segment, first in zip(reversed(self.segments), reversed(firsts), strict=True):
+            first = min(first, end)
+            until = first + int(np.searchsorted(x[first:end], highest, side="right"))
+            kept.append(np.arange(first, until))
+            end = first
+            if segment.begin_step is not None:
+                highest = min(highest, segment.begin_step)
+        return np.concatenate(kept[::-1])
+
+
+class SeriesCache:
+    """RunSeries by recorder folder, the least recently used dropped above `budget_bytes` of columns."""
+
+    def __init__(self, budget_bytes: int = 256 << 20) -> None:
+        self.budget_bytes = budget_bytes
+        self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, recorder: Path) -> RunSeries:
+        with self._lock:
+            run = self._runs.pop(recorder, None) or RunSeries(recorder)
+            self._runs[recorder] = run
+            used = sum(other.memory_bytes for other in self._runs.values())
+            while used > self.budget_bytes and len(self._runs) > 1:
+                _, dropped = self._runs.popitem(last=False)
+                used -= dropped.memory_bytes
+            return run
+
+
+def _number(value: object) -> float:
+    """A number of a record; NaN for null, text and whatever else is no number."""
+    found = _maybe_number(value)
+    return float("nan") if found is None else found
+
+
+def _maybe_number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _numbers(value: object) -> dict[str, float]:
+    if not isinstance(value, dict):
+        return {}
+    named = {str(name): _maybe_number(number) for name, number in value.items() if name != "epoch"}
+    return {name: number for name, number in named.items() if number is not None}
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}

@@ -1,0 +1,294 @@
+"""Recorder files into curves, incrementally."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backend.store.columns import Curve
+from backend.store.series import Mark, RunSeries, SeriesCache
+from backend.store.step_table import MAX_LAG
+from tests.recorder_files import RecorderFiles
+
+
+def points(curve: Curve) -> list[tuple[float, float]]:
+    return list(zip(curve.x.tolist(), curve.y.tolist(), strict=True))
+
+
+def one(run: RunSeries, key: str) -> list[tuple[float, float]]:
+    return points(run.curves([key])[key])
+
+
+def steps_of(run: RunSeries, key: str = "seconds_per_step") -> list[float]:
+    curve = run.curves([key]).get(key)
+    return [] if curve is None else curve.x.tolist()
+
+
+def test_run_that_has_written_nothing_has_no_series(tmp_path: Path) -> None:
+    run = RunSeries(tmp_path / "recorder")
+    run.refresh()
+    assert run.names() == [] and run.curves(["loss"]) == {} and run.segments == []
+
+
+def test_ranks_are_merged_into_the_slowest_the_sum_and_the_highest(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=3)
+    files.start()
+    files.step(1, seconds=0.5)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert one(run, "seconds_per_step") == [(1, 0.52)]
+    assert one(run, "tokens_per_second") == [(1, pytest.approx(300 / 0.52))]
+    assert one(run, "memory_bytes") == [(1, 12)]
+    assert one(run, "data_seconds") == [(1, 0.03)]
+    assert one(run, "padding_share") == [(1, 0.2)]
+    assert one(run, "tokens") == [(1, 300)]
+    assert [one(run, f"rank_seconds.{rank}") for rank in range(3)] == [[(1, 0.5)], [(1, 0.51)], [(1, 0.52)]]
+
+
+def test_step_is_shown_only_when_every_rank_has_reported_it(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=2)
+    files.start()
+    files.step(1)
+    files.step_of(0, 2)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert steps_of(run) == [1]
+    files.step_of(1, 2)
+    run.refresh()
+    assert steps_of(run) == [1, 2]
+
+
+def test_last_step_of_a_killed_run_is_shown_without_a_false_token_sum(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=2)
+    files.start()
+    files.step(1)
+    files.step_of(0, 2)
+    run = RunSeries(tmp_path)
+    run.refresh(ended=True)
+    assert steps_of(run) == [1, 2]
+    assert math.isnan(one(run, "tokens_per_second")[1][1])
+
+
+def test_silent_rank_does_not_hold_up_the_chart_for_ever(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=2)
+    files.start()
+    for step in range(1, MAX_LAG + 2):
+        files.step_of(0, step)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert steps_of(run)[-1] == MAX_LAG + 1
+    files.step_of(0, MAX_LAG + 2)
+    run.refresh()
+    assert steps_of(run)[-1] == MAX_LAG + 2
+    assert "tokens_per_second" not in run.names()
+
+
+def test_uncountable_tokens_are_missing_not_zero(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    files.step(1, tokens=None)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert "tokens_per_second" not in run.names() and "tokens" not in run.names()
+    assert "seconds_per_step" in run.names()
+
+
+def test_diverged_loss_is_named_and_not_zero(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    for step, loss in enumerate([2.5, "nan", "inf", 1.0], start=1):
+        files.step(step, loss=loss)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    curve = run.curves(["loss"])["loss"]
+    assert curve.y.tolist()[::3] == [2.5, 1.0] and np.isnan(curve.y[1:3]).all()
+    assert [(step, str(value)) for step, value in curve.odd] == [(2, "nan"), (3, "inf")]
+
+
+def build_eventful(folder: Path) -> None:
+    files = RecorderFiles(folder, world_size=2)
+    files.start()
+    for step in range(1, 13):
+        files.step(step, loss=3 - step / 10)
+        if step % 5 == 0:
+            files.evaluation(step, eval_loss=step / 7)
+            files.checkpoint(step)
+    files.now += 60
+    files.start(step=10)
+    for step in range(11, 15):
+        files.step(step, loss=1.5)
+    files.finish(14)
+
+
+def test_files_cut_at_every_byte_give_the_same_run(tmp_path: Path) -> None:
+    build_eventful(tmp_path / "whole")
+    whole = RunSeries(tmp_path / "whole")
+    whole.refresh(ended=True)
+    expected = {key: points(curve) for key, curve in whole.curves(whole.names()).items()}
+    data = (tmp_path / "whole" / "rank-0.jsonl").read_bytes()
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "rank-1.jsonl").write_bytes((tmp_path / "whole" / "rank-1.jsonl").read_bytes())
+    run = RunSeries(tmp_path / "cut")
+    with (tmp_path / "cut" / "rank-0.jsonl").open("ab", buffering=0) as file:
+        for at in range(len(data)):
+            file.write(data[at : at + 1])
+            run.refresh()
+    run.refresh(ended=True)
+    assert {key: points(curve) for key, curve in run.curves(run.names()).items()} == expected
+    assert [(m.kind, m.step) for m in run.markers if m.kind != "checkpoint"] == [
+        (m.kind, m.step) for m in whole.markers if m.kind != "checkpoint"
+    ]
+    assert run.skipped == 0
+
+
+def test_snapshot_and_increments_hold_each_point_once(tmp_path: Path) -> None:
+    build_eventful(tmp_path / "whole")
+    lines = {
+        rank: (tmp_path / "whole" / f"rank-{rank}.jsonl").read_bytes().splitlines(keepends=True) for rank in range(2)
+    }
+    (tmp_path / "live").mkdir()
+    run = RunSeries(tmp_path / "live")
+    held: dict[str, list[tuple[float, float]]] = {}
+    mark: Mark | None = None
+    resets = 0
+    for index in range(max(map(len, lines.values()))):
+        for rank in range(2):
+            with (tmp_path / "live" / f"rank-{rank}.jsonl").open("ab") as file:
+                file.writelines(lines[rank][index : index + 1])
+        run.refresh()
+        until = run.mark()
+        rows = run.changes(mark, until) if mark else None
+        if rows is None:
+            resets += 1
+            held = {key: points(curve) for key, curve in run.curves(run.names()).items()}
+        else:
+            for key, curve in rows.items():
+                before = held.setdefault(key, [])
+                assert not before or before[-1][0] <= curve.x[0]
+                if before and before[-1][0] == curve.x[0]:
+                    before.pop()
+                before.extend(points(curve))
+        mark = until
+    assert held == {key: points(curve) for key, curve in run.curves(run.names()).items()}
+    assert resets == 2  # the first read and the step back
+
+
+def test_resumed_run_shows_the_line_of_steps_that_led_here(tmp_path: Path) -> None:
+    build_eventful(tmp_path)
+    run = RunSeries(tmp_path)
+    run.refresh(ended=True)
+    loss = dict(one(run, "loss"))
+    assert list(loss) == list(range(1, 15))
+    assert loss[10] == 2.0 and loss[11] == loss[12] == 1.5
+    assert steps_of(run) == list(range(1, 15))
+    assert dict(one(run, "tokens"))[14] == 14 * 200
+    assert [(m.kind, m.step) for m in run.markers if m.kind in ("resume", "end")] == [("resume", 10), ("end", 14)]
+    assert [(s.begin_step, s.last_step) for s in run.segments] == [(0, 12), (10, 14)]
+
+
+def test_abandoned_steps_are_left_out_while_the_new_start_is_behind_them(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    for step in range(1, 9):
+        files.step(step, loss=1.0)
+    files.now += 9
+    files.start(step=4)
+    files.step(5, loss=2.0)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert [x for x, _ in one(run, "loss")] == [1, 2, 3, 4, 5]
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+
+
+def test_start_that_failed_before_training_changes_no_curve(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.every("phase", phase="importing")
+    files.every("start", rank=0, world_size=1)
+    files.now += 30
+    files.start()
+    files.step(1, loss=1.0)
+    files.now += 30
+    files.every("phase", phase="importing")
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert len(run.segments) == 3
+    assert one(run, "loss") == [(1, 1.0)] and steps_of(run) == [1]
+
+
+def test_rank_that_missed_a_start_is_matched_by_time(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=2)
+    files.start()
+    files.step(1)
+    files.now += 100
+    files.write(0, "phase", phase="importing")
+    files.write(0, "start", rank=0, world_size=2)
+    files.now += 100
+    files.start(step=1)
+    files.step(2)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert steps_of(run) == [1, 2]
+    assert dict(one(run, "tokens"))[2] == 400
+
+
+def test_torn_line_in_the_middle_costs_only_itself(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    files.step(1, loss=1.0)
+    with files.path(0).open("a") as file:
+        file.write('{"t":1,"k":"st\n{"k":"step","s":"x","t":1}\n[1]\n')
+    files.step(2, loss=2.0)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert [x for x, _ in one(run, "loss")] == [1, 2] and steps_of(run) == [1, 2]
+    assert run.skipped == 3
+
+
+def test_replaced_file_is_read_anew_and_old_marks_are_void(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    files.step(1, loss=1.0)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    mark = run.mark()
+    files.path(0).write_text("")
+    files.start()
+    files.step(1, loss=9.0)
+    run.refresh()
+    assert one(run, "loss") == [(1, 9.0)]
+    assert run.changes(mark, run.mark()) is None
+
+
+def test_checkpoint_is_complete_when_every_rank_wrote_its_part(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path, world_size=2)
+    files.start()
+    files.step(5)
+    files.checkpoint(5, seconds=2.0)
+    files.step(10)
+    files.checkpoint(10, ranks=1)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert {path: whole for path, (whole, _) in run.complete_checkpoints().items()} == {
+        "checkpoint-5": True,
+        "checkpoint-10": False,
+    }
+    saved = [marker for marker in run.markers if marker.kind == "checkpoint"]
+    assert [(m.step, m.text, m.seconds) for m in saved] == [(5, "checkpoint-5", 2.0)]
+
+
+def test_cache_drops_the_least_recently_used_run(tmp_path: Path) -> None:
+    for name in "abc":
+        files = RecorderFiles(tmp_path / name)
+        files.start()
+        for step in range(200):
+            files.step(step, loss=1.0)
+    cache = SeriesCache(budget_bytes=60_000)
+    runs = {}
+    for name in "abc":
+        runs[name] = cache.open(tmp_path / name)
+        runs[name].refresh()
+    assert cache.open(tmp_path / "c") is runs["c"]
+    assert cache.open(tmp_path / "a") is not runs["a"]
