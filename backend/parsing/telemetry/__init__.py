@@ -1,0 +1,1 @@
+"""Texts, JSON and file trees of GPU tools in, normalised rows and verdicts out. Pure."""
