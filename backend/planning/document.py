@@ -306,7 +306,7 @@ def yaml_scalar(rendered: str) -> ArgValue:
 
 
 def _render_float(value: float) -> str:
-    text = repr(value)
+    text = re.sub(r"e([-+])0(\d)$", r"e\1\2", repr(value))  # 2e-05 as people write it: 2e-5
     return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
 
 
