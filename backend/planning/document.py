@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 
 import yaml
@@ -23,6 +24,8 @@ Path = tuple[str, ...]
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 40
 _PLAIN = re.compile(r"[\w/.][\w ./@+=-]*")
+_PLAIN_BLOCK = re.compile(r"[\w/.][\w ./@+=,-]*")
+"""Texts that may stand without quotes (if they do not read as a number, date or boolean)."""
 _BAD_VALUE = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, OverflowError, IndexError)
 """What PyYAML raises for `!!int x`, `!!bool x`, `!!timestamp x`, `0x_`, 5000-digit numbers and the like."""
 
@@ -65,14 +68,14 @@ def parse_value(text: str) -> ArgValue:
     return load_document(f"value: {text}").get("value")
 
 
-def render_value(value: ArgValue) -> str:
-    """One line of YAML that the trainer reads back as exactly `value`."""
+def render_value(value: ArgValue, *, flow: bool = False) -> str:
+    """One line of YAML that the trainer reads back as exactly `value`; `flow`: for a place inside `{}` or `[]`."""
     if isinstance(value, str):
-        return _render_text(value)
+        return _render_text(value, flow=flow)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_render_text(k)}: {render_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_render_text(k)}: {render_value(v, flow=True)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(render_value(item) for item in value) + "]"
+        return "[" + ", ".join(render_value(item, flow=True) for item in value) + "]"
     if isinstance(value, float):
         return _render_float(value)
     return json.dumps(value)
@@ -281,8 +284,9 @@ def _first_line(error: BaseException) -> str:
 # --- values --------------------------------------------------------------------------------------------------------
 
 
-def _render_text(value: str) -> str:
-    if _PLAIN.fullmatch(value) and not value.endswith(" ") and _reads_as(value, value):
+def _render_text(value: str, *, flow: bool = True) -> str:
+    plain = (_PLAIN if flow else _PLAIN_BLOCK).fullmatch(value)
+    if plain and not value.endswith(" ") and _reads_as(value, value):
         return value
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(char if char.isprintable() else _escape(char) for char in quoted)
@@ -306,8 +310,13 @@ def yaml_scalar(rendered: str) -> ArgValue:
 
 
 def _render_float(value: float) -> str:
-    text = re.sub(r"e([-+])0(\d)$", r"e\1\2", repr(value))  # 2e-05 as people write it: 2e-5
-    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    if not isinstance(exponent, int):
+        return {"n": ".nan", "F": "-.inf" if sign else ".inf"}[exponent]
+    if value and abs(value) < 1e-3:  # 2e-05 as people write it: 2e-5
+        whole, rest = str(digits[0]), "".join(map(str, digits[1:])).rstrip("0")
+        return f"{'-' if sign else ''}{whole}{'.' + rest if rest else ''}e{exponent + len(digits) - 1}"
+    return repr(value)
 
 
 def _same(left: ArgValue, right: ArgValue) -> bool:
@@ -362,6 +371,11 @@ class _Place:
     node: yaml.Node
     rest: Path
 
+    @property
+    def in_flow(self) -> bool:
+        """Inside `{}`."""
+        return any(mapping.flow_style for mapping, _ in self.pairs)
+
 
 def _narrow_edit(text: str, path: Path, value: ArgValue | _Removed, order: Sequence[str]) -> str:
     root = _compose(text)
@@ -373,10 +387,10 @@ def _narrow_edit(text: str, path: Path, value: ArgValue | _Removed, order: Seque
     if isinstance(value, _Removed):
         return _cut(text, place)
     if not place.rest:
-        return _replace(text, place, render_value(value))
+        return _replace(text, place, render_value(value, flow=place.in_flow))
     if isinstance(place.node, yaml.MappingNode) and place.node.value:
         return _insert(text, place, value, order)
-    return _replace(text, place, render_value(_nest(place.rest, value)))
+    return _replace(text, place, render_value(_nest(place.rest, value), flow=place.in_flow))
 
 
 def _walk(root: yaml.Node, path: Path) -> _Place:
@@ -442,7 +456,7 @@ def _insert(text: str, place: _Place, value: ArgValue, order: Sequence[str]) -> 
     assert isinstance(mapping, yaml.MappingNode)
     if mapping.flow_style:
         end = _end(text, mapping.value[-1][1]) or mapping.value[-1][0].end_mark.index
-        name, nested = _render_text(place.rest[0]), render_value(_nest(place.rest[1:], value))
+        name, nested = _render_text(place.rest[0]), render_value(_nest(place.rest[1:], value), flow=True)
         return f"{text[:end]}, {name}: {nested}{text[end:]}"
     anchor = mapping.value[-1] if place.pairs else _predecessor(mapping, place.rest[0], order)
     at = _line_end(text, max(_end(text, anchor[1]), anchor[0].end_mark.index))

@@ -278,7 +278,7 @@ def _variables_complaint(text: str) -> str:
         name, equals, value = _variable_line(line)
         if name and (not equals or not _VARIABLE.fullmatch(name)):
             return f"`NAME=value` lines (not `{line.strip()[:60]}`)"
-        if value[:1] in ("'", '"') and not isinstance(_parsed(value), str):
+        if value[:1] in ("'", '"') and value and _yaml_complaint(value):
             return f"a closed quote in `{line.strip()[:60]}`"
     return ""
 
