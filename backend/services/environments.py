@@ -28,6 +28,8 @@ class Environments:
     def __init__(self, paths: DataPaths, settings: Settings) -> None:
         self.paths, self.settings = paths, settings
         self._lock = threading.Lock()
+        self._faulty: dict[str, tuple[str, TrainingEnvironment]] = {}
+        """Unusable environments with their fingerprint: in memory only, for the next start may find them repaired."""
 
     def names(self) -> list[str]:
         """Registered environments, the default first."""
@@ -64,6 +66,9 @@ class Environments:
             python = self.python(name)
         except (EnvironmentFault, NotFound):
             return None
+        known = self._faulty.get(name or "default")
+        if known and known[0] == fingerprint(python):
+            return known[1]
         record = read_json(self._cache(name, python))
         if not isinstance(record, dict) or record.pop("fingerprint", None) != fingerprint(python):
             return None
@@ -75,8 +80,11 @@ class Environments:
             known = self.cached(name)
             if known is not None:
                 return known
-            found = self._describe(name or "default", self.python(name))
-            if not found.fault:
+            python = self.python(name)
+            found = self._describe(name or "default", python)
+            if found.fault:
+                self._faulty[found.name] = (fingerprint(python), found)
+            else:
                 self._save(found)
             return found
 
