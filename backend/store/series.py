@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,25 @@ class Segment:
     """When an evaluation (key "evaluation") or the saving of a checkpoint (key: its path) began."""
     parts: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that have written their part of a checkpoint, by its path."""
+
+
+RECENT_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the newest start of a run stands. `seconds` and `tokens` are those of its last RECENT_STEPS steps."""
+
+    segment: Segment | None = None
+    step: int | None = None
+    seconds: Floats = field(default_factory=lambda: np.empty(0))
+    tokens: Floats = field(default_factory=lambda: np.empty(0))
+    last_step_at: float | None = None
+    mean_tokens_per_second: float | None = None
+    total_tokens: float | None = None
+    loss: float | None = None
+    epoch: float | None = None
+    pauses: tuple[Marker, ...] = ()
 
 
 class RunSeries:
@@ -314,14 +333,49 @@ class RunSeries:
                     found[name] = build_curve(logged.x.values[part], logged.y.values[part], recorded=True)
             return found
 
-    def complete_checkpoints(self) -> Mapping[str, tuple[bool, float]]:
-        """By path: whether every rank of the start that wrote it has written its part, and when that start last wrote."""
+    def checkpoint_parts(self) -> dict[str, tuple[int, int]]:
+        """By path: how many ranks have written their part of a checkpoint, and how many have to."""
         with self._lock:
-            found: dict[str, tuple[bool, float]] = {}
+            found: dict[str, tuple[int, int]] = {}
             for segment in self.segments:
-                for path, ranks in segment.parts.items():
-                    found[path] = (len(ranks) >= (segment.world_size or 1), segment.last_at)
+                for path in [*segment.begun, *segment.parts]:
+                    if path != "evaluation":
+                        found[path] = (len(segment.parts.get(path, ())), segment.world_size or 1)
             return found
+
+    def progress(self) -> Progress:
+        """Where the newest start stands."""
+        with self._lock:
+            if not self.segments:
+                return Progress()
+            segment = self.segments[-1]
+            rows = slice(max(segment.first_row, self.steps.size - RECENT_STEPS), None)
+            total = self.steps.column("total")
+            counted = total[np.isfinite(total[-RECENT_STEPS:]).nonzero()[0] - min(RECENT_STEPS, len(total))]
+            pauses = [
+                marker for marker in self.markers if marker.at >= segment.started_at and marker.seconds is not None
+            ]
+            return Progress(
+                segment=segment,
+                step=segment.begin_step if segment.last_step is None else segment.last_step,
+                seconds=self.steps.column("seconds")[rows],
+                tokens=self.steps.column("tokens")[rows],
+                last_step_at=float(self.steps.column("at")[-1]) if self.steps.size > segment.first_row else None,
+                mean_tokens_per_second=self._mean_speed(segment),
+                total_tokens=float(counted[-1]) if len(counted) else None,
+                loss=_last(self.logs.values("loss")),
+                epoch=_last(self.logs.values("epoch")),
+                pauses=tuple(pauses),
+            )
+
+    def _mean_speed(self, segment: Segment) -> float | None:
+        seconds, tokens = (
+            self.steps.column("seconds")[segment.first_row :],
+            self.steps.column("tokens")[segment.first_row :],
+        )
+        counted = np.isfinite(tokens)
+        spent = float(seconds[counted].sum())
+        return float(tokens[counted].sum()) / spent if spent > 0 else None
 
     @property
     def memory_bytes(self) -> int:
@@ -375,6 +429,10 @@ class SeriesCache:
                 _, dropped = self._runs.popitem(last=False)
                 used -= dropped.memory_bytes
             return run
+
+
+def _last(values: Floats) -> float | None:
+    return float(values[-1]) if len(values) else None
 
 
 def _number(value: object) -> float:

@@ -262,7 +262,7 @@ def test_replaced_file_is_read_anew_and_old_marks_are_void(tmp_path: Path) -> No
     assert run.changes(mark, run.mark()) is None
 
 
-def test_checkpoint_is_complete_when_every_rank_wrote_its_part(tmp_path: Path) -> None:
+def test_checkpoint_is_marked_when_every_rank_wrote_its_part(tmp_path: Path) -> None:
     files = RecorderFiles(tmp_path, world_size=2)
     files.start()
     files.step(5)
@@ -271,10 +271,7 @@ def test_checkpoint_is_complete_when_every_rank_wrote_its_part(tmp_path: Path) -
     files.checkpoint(10, ranks=1)
     run = RunSeries(tmp_path)
     run.refresh()
-    assert {path: whole for path, (whole, _) in run.complete_checkpoints().items()} == {
-        "checkpoint-5": True,
-        "checkpoint-10": False,
-    }
+    assert run.checkpoint_parts() == {"checkpoint-5": (2, 2), "checkpoint-10": (1, 2)}
     saved = [marker for marker in run.markers if marker.kind == "checkpoint"]
     assert [(m.step, m.text, m.seconds) for m in saved] == [(5, "checkpoint-5", 2.0)]
 
