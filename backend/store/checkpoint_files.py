@@ -96,10 +96,8 @@ def shard_ranks(files: Sequence[FileFact]) -> int | None:
 
 def read_step(files: Sequence[FileFact]) -> int | None:
     """`global_step` of trainer_state.json, None when there is none."""
-    state = next((fact.path for fact in files if fact.name == "trainer_state.json"), None)
-    record = _read_json(state) if state else None
-    step = record.get("global_step") if isinstance(record, dict) else None
-    return step if isinstance(step, int) else None
+    state = next((fact for fact in files if fact.name == "trainer_state.json"), None)
+    return _global_step(state.path, state.size_bytes, state.modified_ns) if state else None
 
 
 def _trainer_state_fault(state: FileFact | None, step: int | None) -> str:
@@ -107,9 +105,16 @@ def _trainer_state_fault(state: FileFact | None, step: int | None) -> str:
         return ""
     if state is None:
         return "trainer_state.json is missing (the trainer writes it last)"
-    record = _read_json(state.path)
-    found = record.get("global_step") if isinstance(record, dict) else None
+    found = _global_step(state.path, state.size_bytes, state.modified_ns)
     return "" if found == step else f"trainer_state.json is not whole (step {found}, expected {step})"
+
+
+@lru_cache(maxsize=8192)
+def _global_step(path: Path, size: int, modified_ns: int) -> int | None:
+    """The file holds the whole log of a long run: it is parsed once for each state it was in."""
+    record = _read_json(path)
+    step = record.get("global_step") if isinstance(record, dict) else None
+    return step if isinstance(step, int) else None
 
 
 def _weights_fault(files: Sequence[FileFact], named: dict[str, FileFact]) -> str:

@@ -94,11 +94,14 @@ class Progress:
 
 
 class RunSeries:
-    """Everything one run has recorded. Safe to use from several threads; arrays handed out never change."""
+    """Everything one run has recorded. Safe to use from several threads; arrays handed out never change.
+
+    Hold `lock` where several answers have to fit together.
+    """
 
     def __init__(self, recorder: Path) -> None:
         self.recorder = recorder
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._empty()
 
     def _empty(self) -> None:
@@ -116,7 +119,7 @@ class RunSeries:
 
     def refresh(self, *, ended: bool = False) -> None:
         """Take in what was appended since the last call. `ended`: the job is over, no rank will report any more."""
-        with self._lock:
+        with self.lock:
             try:
                 self._read_files()
             except Replaced:
@@ -290,7 +293,7 @@ class RunSeries:
 
     def mark(self) -> Mark:
         """The end of what has been taken in."""
-        with self._lock:
+        with self.lock:
             cuts = sum(segment.begin_step is not None for segment in self.segments[1:])
             return Mark(
                 load=self.load, rows=self.steps.size, logs=self.logs.size, markers=len(self.markers), cuts=cuts
@@ -298,13 +301,13 @@ class RunSeries:
 
     def names(self) -> list[str]:
         """Names of the series that have values, `rank_seconds.<R>` last."""
-        with self._lock:
+        with self.lock:
             derived = [key for key in DERIVED if self.steps.has(key)]
             return [*sorted(self.logs.names), *derived, *self.steps.rank_keys()]
 
     def curves(self, keys: Sequence[str]) -> dict[str, Curve]:
         """Whole curves of those `keys` that exist, at full resolution."""
-        with self._lock:
+        with self.lock:
             kept = self._kept_rows()
             whole = kept if len(kept) < self.steps.size else slice(None)
             found: dict[str, Curve] = {}
@@ -318,7 +321,7 @@ class RunSeries:
 
     def changes(self, since: Mark, until: Mark) -> dict[str, Curve] | None:
         """Points between two marks, by key; None when `since` belongs to another reading or steps were cut off since."""
-        with self._lock:
+        with self.lock:
             if (since.load, since.cuts) != (self.load, until.cuts) or until.load != self.load:
                 return None
             rows = slice(since.rows, until.rows)
@@ -335,7 +338,7 @@ class RunSeries:
 
     def checkpoint_parts(self) -> dict[str, tuple[int, int]]:
         """By path: how many ranks have written their part of a checkpoint, and how many have to."""
-        with self._lock:
+        with self.lock:
             found: dict[str, tuple[int, int]] = {}
             for segment in self.segments:
                 for path in [*segment.begun, *segment.parts]:
@@ -345,7 +348,7 @@ class RunSeries:
 
     def progress(self) -> Progress:
         """Where the newest start stands."""
-        with self._lock:
+        with self.lock:
             if not self.segments:
                 return Progress()
             segment = self.segments[-1]
