@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -159,6 +160,8 @@ def _set(connection: sqlite3.Connection, job_id: str, changes: Mapping[str, Valu
 def _to_cell(value: Value) -> Cell:
     if isinstance(value, (JobState, TerminationReason)):
         return value.value
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"  # SQLite stores NaN as null: a diverged loss would be a missing one
     if value is None or isinstance(value, (str, int, float)):
         return value
     return json.dumps(list(value))
@@ -169,5 +172,6 @@ def _to_job(row: sqlite3.Row) -> Job:
     for name in _LISTS:
         values[name] = tuple(json.loads(values[name]))
     values["state"] = JobState(values["state"])
+    values["loss"] = None if values["loss"] is None else float(values["loss"])
     values["reason"] = TerminationReason(values["reason"]) if values["reason"] else None
     return Job(**values)
