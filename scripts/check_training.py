@@ -26,7 +26,9 @@ def main(accelerator: str) -> int:
     built_for = "rocm" if torch.version.hip else "cuda" if torch.version.cuda else "cpu"
     print(f"torch {torch.__version__} for {built_for}, Python {sys.version.split()[0]}")
     if accelerator != "cpu" and built_for != accelerator:
-        print(f"warning: this host has {accelerator} devices, this torch is built for {built_for}: it trains without them.")
+        print(
+            f"warning: this host has {accelerator} devices, this torch is built for {built_for}: it trains without them."
+        )
     for name, tested in TESTED.items():
         found = installed(name)
         if found and found != tested:
