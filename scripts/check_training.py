@@ -17,7 +17,7 @@ TESTED = {"llamafactory": "0.9.5", "transformers": "5.5.4", "deepspeed": "0.19.8
 
 def main(accelerator: str) -> int:
     """Look at Python, torch and the packages, in this order."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - whichever Python the user names runs this
         return refuse(f"Python {sys.version.split()[0]} is too old: LLaMA-Factory 0.9.5 needs 3.11 or newer.")
     try:
         torch = importlib.import_module("torch")
