@@ -1,0 +1,58 @@
+// Turns the keys of a run's series into the charts to draw: known ones in a fixed order, then every other logged number by itself.
+
+import { has, t } from "./text.js";
+
+// `smooth`: noisy enough to be read through a moving average. `log`: the axis starts logarithmic when the person never chose.
+const KNOWN = [
+  { id: "loss", group: "training", keys: ["loss", "eval_loss"], smooth: ["loss"], dots: ["eval_loss"], format: "loss" },
+  { id: "eval_loss", group: "training", keys: ["eval_loss"], dots: ["eval_loss"], format: "loss" },
+  { id: "learning_rate", group: "training", keys: ["learning_rate"] },
+  { id: "grad_norm", group: "training", keys: ["grad_norm"], smooth: ["grad_norm"] },
+  { id: "tokens_per_second", group: "speed", keys: ["tokens_per_second"], smooth: ["tokens_per_second"], format: "compact", zero: true },
+  { id: "seconds_per_step", group: "speed", keys: ["seconds_per_step"], smooth: ["seconds_per_step"], format: "seconds", zero: true },
+  { id: "rank_seconds", group: "speed", prefix: "rank_seconds.", format: "seconds", zero: true },
+  { id: "data_seconds", group: "speed", keys: ["data_seconds"], smooth: ["data_seconds"], format: "seconds", zero: true },
+  { id: "padding_share", group: "speed", keys: ["padding_share"], smooth: ["padding_share"], format: "share", zero: true },
+  { id: "memory_bytes", group: "memory", keys: ["memory_bytes"], format: "bytes", zero: true },
+];
+const AXES = new Set(["tokens", "elapsed_seconds", "epoch"]);
+const PAIRS = ["chosen", "rejected"];
+export const GROUPS = ["training", "preference", "speed", "memory", "evaluation", "other"];
+
+/** Charts for these keys, in the order of their groups. A chart is {id, group, title, keys, smooth, dots, format, zero}. */
+export function chartsFor(keys) {
+  const charts = KNOWN.map((known) => known.prefix
+    ? { ...known, keys: keys.filter((key) => key.startsWith(known.prefix)) }
+    : { ...known, keys: known.keys.filter((key) => keys.includes(key)) })
+    .filter((chart) => (chart.id === "loss" ? keys.includes("loss") : chart.keys.length > (chart.prefix ? 1 : 0)));
+  const taken = new Set([...AXES, ...KNOWN.flatMap((known) => known.keys ?? []), ...keys.filter((key) => key.startsWith("rank_seconds."))]);
+  const rest = keys.filter((key) => !taken.has(key)).sort();
+  const all = [...charts, ...others(rest)];
+  for (const chart of all) chart.title = has(`chart.${chart.id}`) ? t(`chart.${chart.id}`) : chart.id;
+  return GROUPS.flatMap((group) => all.filter((chart) => chart.group === group));
+}
+
+/** `rewards/chosen` and `rewards/rejected` belong in one picture; everything else stands alone. */
+function others(keys) {
+  const charts = [];
+  const used = new Set();
+  for (const key of keys) {
+    if (used.has(key)) continue;
+    const [, stem, side] = /^(.*)\/(chosen|rejected)$/.exec(key) ?? [];
+    const members = side ? PAIRS.map((name) => `${stem}/${name}`).filter((name) => keys.includes(name)) : [key];
+    for (const member of members) used.add(member);
+    charts.push({ id: members.length > 1 ? stem : key, group: groupOf(key), keys: members, smooth: groupOf(key) === "evaluation" ? [] : members, dots: groupOf(key) === "evaluation" ? members : [] });
+  }
+  return charts;
+}
+
+function groupOf(key) {
+  if (key.startsWith("eval_")) return "evaluation";
+  return key.includes("/") || key === "sft_loss" || key === "odds_ratio_loss" ? "preference" : "other";
+}
+
+/** Name of a series in legends and hover labels. */
+export function seriesName(key) {
+  if (key.startsWith("rank_seconds.")) return t("series.rank", { rank: key.slice("rank_seconds.".length) });
+  return has(`series.${key}`) ? t(`series.${key}`) : key;
+}

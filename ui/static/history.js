@@ -1,0 +1,59 @@
+// Turns a run's events and phases into its history, newest first.
+
+import { h, icon, keyed, replace } from "./dom.js";
+import * as f from "./format.js";
+import { has, t } from "./text.js";
+import { emptyNote } from "./widgets.js";
+
+const ICONS = { checkpoint: "save", stop_requested: "stop", save_requested: "save", alert: "warning" };
+
+export function historySection() {
+  const list = h("ol", { class: "td-history" });
+  const phases = h("div", {});
+  const empty = h("div", {});
+  return {
+    node: h("div", { class: "td-history-box" }, h("section", { class: "td-section" }, h("h2", {}, t("history.events")), list, empty), phases),
+    update({ events = [], segments = [] }) {
+      const rows = events.map((event, index) => ({ ...event, key: index })).reverse();
+      keyed(list, rows, (row) => row.key, eventRow);
+      replace(empty, rows.length ? [] : emptyNote(t("history.none"), ""));
+      replace(phases, phaseTable(segments));
+    },
+  };
+}
+
+function eventRow(event) {
+  const name = event.kind === "state" ? event.state : ICONS[event.kind] ?? "info";
+  return h("li", { class: `td-event td-event-${event.kind === "state" ? event.state : event.kind}` }, icon(name),
+    h("div", {}, h("strong", {}, title(event)), body(event) && h("p", {}, body(event))), h("time", { title: f.exactMoment(event.at) }, f.moment(event.at)));
+}
+
+function title(event) {
+  switch (event.kind) {
+    case "state": return t(`state.${event.state}`);
+    case "checkpoint": return t("event.checkpoint", { step: f.integer(event.step) });
+    case "stop_requested": return t("event.stop_requested", { how: t(`stop.${event.mode}`) });
+    case "save_requested": return t("event.save_requested");
+    case "alert": return event.message;
+    default: return event.kind;
+  }
+}
+
+function body(event) {
+  const reason = event.reason && has(`reason.${event.reason}`) ? t(`reason.${event.reason}`, { code: event.exit_code ?? "?", signal: event.signal ?? "?" }) : "";
+  if (event.kind === "state") return [reason, event.message].filter(Boolean).join(" ");
+  return event.kind === "checkpoint" ? event.path : "";
+}
+
+function phaseTable(segments) {
+  const rows = segments.flatMap((segment) => segment.phases ?? []);
+  if (!rows.length) return [];
+  const total = Math.max(...rows.map((row) => row.seconds ?? 0), 1e-9);
+  const item = (row) => {
+    const fill = h("i", {});
+    fill.style.width = `${(100 * (row.seconds ?? 0)) / total}%`;
+    return h("li", {}, h("span", {}, t(`phase.${row.phase}`)), h("span", { class: "td-phase-bar" }, fill), h("span", {}, f.duration(row.seconds)));
+  };
+  return h("section", { class: "td-section" }, h("h2", {}, t("history.phases")), h("ul", { class: "td-phases" }, rows.map(item)));
+}
+

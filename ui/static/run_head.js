@@ -1,0 +1,159 @@
+// Turns job and headline into the top of a run's page: state, progress, numbers, actions, and why it failed.
+
+import { href, navigate } from "./app.js";
+import { get, post, runPath } from "./api.js";
+import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
+import * as f from "./format.js";
+import { resumeDialog } from "./resume.js";
+import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
+import { t } from "./text.js";
+import { busyWhile, button, codeBlock, copyText, dialog, iconButton, linkButton, progressBar, statePill, toast, updatePill, updateProgress } from "./widgets.js";
+
+const TILES = ["loss", "tokens_per_second", "seconds_per_step", "eta", "elapsed", "tokens"];
+const ERROR_LINES = 12;
+
+export function runHead(id) {
+  const parts = build(id);
+  let detail = null;
+  const head = {
+    node: parts.node,
+    update(next) {
+      detail = next;
+      draw(parts, detail);
+    },
+    tick() {
+      drawTimes(parts, detail);
+    },
+    resume: (checkpoint) => resumeDialog(detail, checkpoint, (job) => navigate(href("run", { id: job.id }))),
+  };
+  wire(parts, () => detail, head);
+  return head;
+}
+
+function build(id) {
+  const parts = {
+    title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }),
+    bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
+    stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
+    resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }),
+    link: iconButton(t("run.copy_link"), "link"), remove: iconButton(t("run.delete"), "trash"),
+    ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {},
+  };
+  const tiles = TILES.map((name) => {
+    parts.values[name] = h("dd", {});
+    parts.hints[name] = h("span", { class: "td-tile-hint" });
+    return h("div", { class: `td-tile td-tile-${name}` }, h("dt", {}, t(`headline.${name}`)), parts.values[name], parts.hints[name]);
+  });
+  parts.tiles = h("dl", { class: "td-tiles" }, tiles);
+  parts.progress = h("div", { class: "td-progress" }, h("div", { class: "td-progress-line" }, parts.steps, parts.share, parts.epoch, parts.phase), parts.bar);
+  parts.node = h("header", { class: "td-run-head" },
+    h("div", { class: "td-run-top" },
+      h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.link, parts.remove)),
+    parts.ending, parts.stalled, parts.progress, parts.tiles);
+  return parts;
+}
+
+function wire(parts, current, head) {
+  parts.stop.addEventListener("click", () => stopDialog(current().job));
+  parts.cancel.addEventListener("click", () => cancelDialog(current().job));
+  parts.resume.addEventListener("click", () => head.resume(null));
+  parts.link.addEventListener("click", () => copyText(location.href));
+  parts.remove.addEventListener("click", () => deleteDialog(current().job));
+  parts.save.addEventListener("click", busyWhile(parts.save, async () => {
+    await post(runPath(current().job.id, "/save"));
+    toast(t("save.requested"), "ok");
+  }));
+}
+
+function draw(parts, detail) {
+  const { job, headline = {}, can = {} } = detail;
+  setText(parts.title, job.name);
+  updatePill(parts.pill, job.state);
+  setText(parts.facts, jobFacts(job));
+  replace(parts.tags, tags(job));
+  replace(parts.parent, parentLink(job, href));
+  setText(parts.notes, job.notes);
+  show(parts.notes, Boolean(job.notes));
+  for (const [name, allowed] of [["stop", can.stop ?? isActive(job)], ["save", can.save], ["cancel", can.cancel], ["resume", can.resume], ["remove", can.delete]]) show(parts[name], Boolean(allowed));
+  setClass(parts.resume, `td-button${job.state === "failed" || job.state === "cancelled" || job.state === "lost" ? " td-button-primary" : ""}`);
+  drawEnding(parts.ending, detail);
+  drawProgress(parts, job, headline);
+  drawNumbers(parts, job, headline);
+  drawTimes(parts, detail);
+}
+
+function drawProgress(parts, job, headline) {
+  const share = jobPercent(job, headline);
+  const phase = headline.phase || job.phase;
+  show(parts.progress, job.state !== "queued");
+  updateProgress(parts.bar, share, { active: isActive(job), state: job.state });
+  setText(parts.steps, stepsText(job, headline) || (isActive(job) ? t("run.preparing") : t("run.no_steps")));
+  setText(parts.share, share === null ? "" : f.percent(share, share < 10 ? 1 : 0));
+  setText(parts.epoch, Number.isFinite(headline.epoch) ? t("run.epoch", { epoch: Number(headline.epoch.toFixed(2)) }) : "");
+  setText(parts.phase, isActive(job) && phase ? t(`phase.${phase}`) : "");
+  show(parts.phase, isActive(job) && Boolean(phase));
+}
+
+function drawNumbers(parts, job, headline) {
+  show(parts.tiles, job.state !== "queued");
+  const loss = headline.loss ?? job.loss;
+  setText(parts.values.loss, f.loss(loss));
+  const lost = f.toNumber(loss);
+  setClass(parts.values.loss, lost !== null && !Number.isFinite(lost) ? "td-bad" : "");
+  const speed = isFinal(job) ? headline.mean_tokens_per_second : headline.tokens_per_second;
+  setText(parts.values.tokens_per_second, f.compact(speed));
+  setText(parts.hints.tokens_per_second, isFinal(job) ? t("headline.mean") : Number.isFinite(headline.mean_tokens_per_second) ? t("headline.mean_is", { mean: f.compact(headline.mean_tokens_per_second) }) : "");
+  setText(parts.values.seconds_per_step, f.duration(headline.seconds_per_step));
+  setText(parts.values.tokens, f.compact(headline.tokens));
+}
+
+function drawTimes(parts, { job, headline = {} }) {
+  const now = Date.now() / 1000;
+  setText(parts.values.eta, isFinal(job) ? t("headline.ended") : f.duration(headline.eta_seconds));
+  setText(parts.hints.eta, isFinal(job) ? f.moment(job.ended_at) : headline.eta_seconds > 0 ? t("headline.done_at", { time: f.moment(now + headline.eta_seconds) }) : "");
+  setText(parts.values.elapsed, f.duration(elapsed(job, now)));
+  setText(parts.hints.elapsed, job.started_at ? t("headline.since", { time: f.moment(job.started_at) }) : "");
+  const stalled = isActive(job) && Number.isFinite(headline.stalled_seconds);
+  show(parts.stalled, stalled);
+  if (stalled) replace(parts.stalled, icon("warning"), h("div", {}, h("strong", {}, t("run.stalled", { time: f.duration(headline.stalled_seconds) })), h("p", {}, t("run.stalled.help"))));
+}
+
+/** Why the run is over: red for failures with the first error lines, amber for a stop, nothing special for success. */
+function drawEnding(node, { job, events = [] }) {
+  const key = `${job.state} ${job.reason} ${job.message} ${events.length}`;
+  if (node.dataset.shown === key) return;
+  node.dataset.shown = key;
+  const { reason, message } = endText(job);
+  const kind = { failed: "bad", lost: "bad", cancelled: "warn" }[job.state];
+  show(node, Boolean(kind));
+  if (!kind) return;
+  const errors = h("div", {});
+  const evidence = h("p", { class: "td-ending-message" }, message);
+  replace(node, h("section", { class: `td-note td-note-${kind} td-ending`, role: kind === "bad" ? "alert" : "status" }, icon(job.state),
+    h("div", {}, h("strong", {}, reason || t(`state.${job.state}`)), message && evidence, errors,
+      kind === "bad" && h("p", { class: "td-muted" }, t(job.state === "lost" ? "ending.lost.help" : "ending.failed.help")))));
+  if (kind === "bad") showErrors(errors, job.id);
+}
+
+async function showErrors(node, id) {
+  const log = await get(runPath(id, "/log?offset=-2000&limit=2000")).catch(() => null); // the log tab reports its own troubles
+  const lines = firstErrors(log?.lines ?? []);
+  if (lines.length) replace(node, codeBlock(lines.map((line) => line.text).join("\n"), { label: t("ending.first_errors"), limit: true }));
+}
+
+function firstErrors(lines) {
+  const at = lines.findIndex((line) => line.level === "error");
+  return at < 0 ? [] : lines.slice(Math.max(0, at - 2), at + ERROR_LINES);
+}
+
+function deleteDialog(job) {
+  return dialog({
+    title: t("delete.title", { name: job.name }),
+    body: h("p", {}, t("delete.help")),
+    actions: [{ label: t("delete.confirm"), kind: "danger", iconName: "trash", run: async () => {
+      await post(runPath(job.id, "/delete"));
+      navigate(href("runs"));
+    } }],
+  });
+}

@@ -1,0 +1,129 @@
+// Turns snapshots and increments into series, and series into what a chart draws: smoothed, mapped to time or tokens, thinned. Pure.
+
+const MOST_POINTS = 6_000; // of one series in the page; above it the older part is thinned (exact values come back by zooming)
+const KEPT_EXACT = 1_500;
+const THINNED_TO = 1_500;
+
+/** Parallel arrays; `y` null is a gap. `odd` maps an x to the word of a value that is not finite. */
+export function makeSeries({ x = [], y = [], odd = [] } = {}) {
+  return { x: [...x], y: [...y], odd: new Map(odd) };
+}
+
+/** Appends points newer than the last one: a message that comes twice changes nothing. */
+export function appendPoints(series, { x, y, odd = [] }) {
+  const last = series.x.length ? series.x[series.x.length - 1] : -Infinity;
+  for (let i = 0; i < x.length; i += 1) {
+    if (x[i] <= last) continue;
+    series.x.push(x[i]);
+    series.y.push(y[i]);
+  }
+  for (const [at, word] of odd) series.odd.set(at, word);
+  if (series.x.length > MOST_POINTS) thinOlder(series);
+}
+
+/** Keeps the newest points exact and the smallest and largest of each bucket of the older ones: spikes stay. */
+function thinOlder(series) {
+  const cut = series.x.length - KEPT_EXACT;
+  const older = minMax(series.x.slice(0, cut), series.y.slice(0, cut), THINNED_TO);
+  series.x = [...older.x, ...series.x.slice(cut)];
+  series.y = [...older.y, ...series.y.slice(cut)];
+}
+
+/** Smallest and largest value of each of `points / 2` buckets, at their own x; a gap inside a bucket stays a gap. */
+export function minMax(x, y, points) {
+  const out = { x: [], y: [] };
+  const size = Math.max(1, Math.ceil((x.length * 2) / points));
+  for (let start = 0; start < x.length; start += size) {
+    const kept = new Set();
+    let low = -1;
+    let high = -1;
+    for (let i = start; i < Math.min(start + size, x.length); i += 1) {
+      if (y[i] === null) kept.add(i);
+      else {
+        if (low < 0 || y[i] < y[low]) low = i;
+        if (high < 0 || y[i] > y[high]) high = i;
+      }
+    }
+    const gap = [...kept][0];
+    for (const i of [...new Set([low, high, gap ?? -1])].filter((at) => at >= 0).sort((a, b) => a - b)) {
+      out.x.push(x[i]);
+      out.y.push(y[i]);
+    }
+  }
+  return out;
+}
+
+/**
+ * Exponential moving average in the domain of x, `span` steps wide, corrected for its start: thinned and exact parts of a series are
+ * smoothed alike, whatever the distance of their points. Gaps stay gaps and do not reset the mean.
+ */
+export function smooth(x, y, span) {
+  if (!(span > 0)) return y;
+  let mean = 0;
+  let weight = 0;
+  let before = null;
+  return y.map((value, i) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    const keep = before === null ? 0 : Math.exp(-(x[i] - before) / span);
+    before = x[i];
+    mean = keep * mean + (1 - keep || 1) * value;
+    weight = keep * weight + (1 - keep || 1);
+    return mean / weight;
+  });
+}
+
+/** Width in steps of a smoothing strength 0..99: a share of the drawn range, so the same strength looks the same on short and long runs. */
+export function smoothingSpan(strength, firstX, lastX) {
+  const share = (strength / 100) ** 2 * 0.15;
+  return Math.max(0, (lastX - firstX) * share);
+}
+
+/** Positions of steps on another axis (`axis`: series of seconds or tokens over steps), straight between known points. */
+export function mapSteps(steps, axis) {
+  if (!axis || axis.x.length === 0) return steps.map(() => null);
+  let at = 0;
+  const end = axis.x.length - 1;
+  return steps.map((step) => {
+    while (at < end && axis.x[at + 1] < step) at += 1;
+    if (step <= axis.x[at] || at === end) return axis.y[at];
+    const share = (step - axis.x[at]) / (axis.x[at + 1] - axis.x[at]);
+    return axis.y[at] + share * (axis.y[at + 1] - axis.y[at]);
+  });
+}
+
+/** The step at a position of another axis: the inverse of `mapSteps`. */
+export function stepAt(position, axis) {
+  if (!axis || axis.x.length === 0) return position;
+  const at = axis.y.findIndex((value) => value >= position);
+  if (at < 0) return axis.x[axis.x.length - 1];
+  if (at === 0) return axis.x[0];
+  const share = (position - axis.y[at - 1]) / (axis.y[at] - axis.y[at - 1] || 1);
+  return axis.x[at - 1] + share * (axis.x[at] - axis.x[at - 1]);
+}
+
+/** Lowest and highest value of the middle 98 %, with a margin: a view that one spike cannot flatten. null: too few points to tell. */
+export function clippedRange(values) {
+  const known = values.filter((value) => value !== null && Number.isFinite(value)).sort((a, b) => a - b);
+  if (known.length < 20) return null;
+  const low = known[Math.floor(known.length * 0.01)];
+  const high = known[Math.ceil(known.length * 0.99) - 1];
+  const margin = (high - low || Math.abs(high) || 1) * 0.08;
+  return [low - margin, high + margin];
+}
+
+/** Rows of a table or CSV: one per step that any series has. */
+export function joinByStep(named) {
+  const rows = new Map();
+  for (const [name, series] of named) {
+    series.x.forEach((step, i) => {
+      if (!rows.has(step)) rows.set(step, { step });
+      rows.get(step)[name] = series.y[i] ?? series.odd?.get?.(step) ?? "";
+    });
+  }
+  return [...rows.values()].sort((a, b) => a.step - b.step);
+}
+
+/** CSV with a header; values are numbers or words without commas. */
+export function toCsv(rows, columns) {
+  return [columns.join(","), ...rows.map((row) => columns.map((name) => row[name] ?? "").join(","))].join("\n") + "\n";
+}
