@@ -15,24 +15,24 @@ let config = null;
 let current = null; // {name, close()}
 let main = null;
 
-/** `configuration`: {lang, prefix ("" or "/zh"), text, assets}. Called by each of the two parts of a page, in any order. */
-function configure(configuration) {
-  if (config) return;
+let configured;
+const configuring = new Promise((resolve) => (configured = resolve));
+
+/** The frame comes with the configuration of the page: {lang, prefix ("" or "/zh"), text, assets}. */
+export function startFrame(element, configuration) {
   config = configuration;
   useCatalogue(config.lang, config.text);
   document.documentElement.lang = config.lang === "zh" ? "zh-CN" : "en";
-}
-
-export function startFrame(element, configuration) {
-  configure(configuration);
   drawFrame(element, { page: pageName(), href, swapLanguage });
+  configured();
 }
 
-export function startPage(element, configuration) {
-  configure(configuration);
-  main = element;
-  element.id = "td-main";
-  element.tabIndex = -1;
+/** The place of the page's content; Gradio may start it before the frame. */
+export async function startPage(element) {
+  await configuring;
+  main = element.querySelector("main");
+  main.id = "td-main";
+  main.tabIndex = -1;
   document.addEventListener("click", onClick);
   window.addEventListener("popstate", draw);
   return draw();

@@ -1,0 +1,22 @@
+"""Message keys to the words of a language. `text("zh", "run.epoch", epoch=2)`; pages drawn in the browser get the whole catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from ui.text import en, zh
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_CATALOGUES: Mapping[Language, Mapping[str, str]] = {"en": en.TEXT, "zh": zh.TEXT}
+
+
+def text(lang: Language, key: str, **params: object) -> str:
+    """The words of `key` with `{name}` replaced by `params`. An unknown key is a mistake in our code: KeyError."""
+    return _CATALOGUES[lang][key].format(**params)
+
+
+def catalogue(lang: Language) -> Mapping[str, str]:
+    """Every message of the pages that the browser draws."""
+    return _CATALOGUES[lang]

@@ -1,0 +1,68 @@
+"""A language in, the pages of the dashboard out: one Gradio Blocks with a route per page, all in the same frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gradio as gr
+
+from ui.pages import home, run, runs
+from ui.pages.place import load_script
+from ui.text import Language, catalogue, text
+
+AssetUrl = Callable[[str], str]
+"""Name of a file of ui/static (or `plotly.min.js`) to its address below the root of the service: `ui.assets.asset_url`."""
+
+STATIC = Path(__file__).with_name("static")
+
+
+def prefix_of(lang: Language) -> str:
+    """Where the pages of a language are mounted: English at the root, Chinese under /zh."""
+    return "/zh" if lang == "zh" else ""
+
+
+def page_css() -> str:
+    """Style sheet of every page, for the `css` argument of the mount."""
+    return (STATIC / "app.css").read_text(encoding="utf-8")
+
+
+def build_pages(lang: Language, *, asset_url: AssetUrl) -> gr.Blocks:
+    """Every page in `lang`. Mount at "/" or "/zh" with `build_theme()` and `page_css()`."""
+    module = asset_url("app.js")
+    configuration = _configuration(lang, asset_url)
+    with gr.Blocks(title=text(lang, "app.name"), fill_width=True, analytics_enabled=False) as pages:
+        _frame(module, configuration)
+        home.build(module)
+    with pages.route(text(lang, "runs.title"), "/runs", show_in_navbar=False):
+        _frame(module, configuration)
+        runs.build(module)
+    with pages.route(text(lang, "run.title"), "/run", show_in_navbar=False):
+        _frame(module, configuration)
+        run.build(module)
+    return pages
+
+
+def _frame(module: str, configuration: str) -> None:
+    """Navigation, GPU strip, connection, language and theme: drawn by ui/static/frame.js on every page."""
+    gr.Navbar(visible=False)
+    gr.HTML(
+        html_template='<header class="td-top"></header>',
+        js_on_load=load_script(module, f"startFrame(element, {configuration})"),
+        elem_id="td-frame",
+        apply_default_css=False,
+    )
+
+
+def _configuration(lang: Language, asset_url: AssetUrl) -> str:
+    """What page code has to know, as JSON: our own texts and addresses, never data of runs or users."""
+    return json.dumps(
+        {
+            "lang": lang,
+            "prefix": prefix_of(lang),
+            "text": dict(catalogue(lang)),
+            "assets": {"plotly": asset_url("plotly.min.js")},
+        },
+        ensure_ascii=True,
+    )
