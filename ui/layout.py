@@ -32,7 +32,8 @@ def build_pages(lang: Language, *, asset_url: AssetUrl) -> gr.Blocks:
     """Every page in `lang`. Mount at "/" or "/zh" with `build_theme()` and `page_css()`."""
     module = asset_url("app.js")
     configuration = _configuration(lang, asset_url)
-    with gr.Blocks(title=text(lang, "app.name"), fill_width=True, analytics_enabled=False) as pages:
+    pages = gr.Blocks(title=text(lang, "app.name"), fill_width=True, analytics_enabled=False)
+    with pages:
         _frame(module, configuration)
         home.build(module)
     with pages.route(text(lang, "runs.title"), "/runs", show_in_navbar=False):
@@ -45,8 +46,7 @@ def build_pages(lang: Language, *, asset_url: AssetUrl) -> gr.Blocks:
 
 
 def _frame(module: str, configuration: str) -> None:
-    """Navigation, GPU strip, connection, language and theme: drawn by ui/static/frame.js on every page."""
-    gr.Navbar(visible=False)
+    """Navigation, GPU strip, connection, language and theme: drawn by ui/static/frame.js instead of Gradio's navigation bar."""
     gr.HTML(
         html_template='<header class="td-top"></header>',
         js_on_load=load_script(module, f"startFrame(element, {configuration})"),

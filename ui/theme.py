@@ -5,8 +5,18 @@ from __future__ import annotations
 import gradio as gr
 from gradio.themes.utils import colors, sizes
 
-# System fonts only: a host without internet shows the same page. CJK families are named so that Chinese is never drawn as Japanese.
-FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "sans-serif")
+# System fonts only: the same page without internet. CJK families are named so that Chinese is not drawn with Japanese forms.
+FONT = (
+    "system-ui",
+    "-apple-system",
+    "Segoe UI",
+    "Roboto",
+    "Noto Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Noto Sans CJK SC",
+    "sans-serif",
+)
 MONO = ("ui-monospace", "SF Mono", "Cascadia Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 

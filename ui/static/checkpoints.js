@@ -10,7 +10,7 @@ import { button, emptyNote, linkButton } from "./widgets.js";
 export function checkpointsSection(id, onResume) {
   const body = h("tbody", {});
   const head = ["step", "size", "saved", "eval", "state", "actions"].map((name) => h("th", { scope: "col" }, t(`checkpoint.column.${name}`)));
-  const table = h("div", { class: "td-table-box" }, h("table", { class: "td-table td-checkpoints" }, h("caption", { class: "td-offscreen" }, t("tab.checkpoints")), h("thead", {}, h("tr", {}, head)), body));
+  const table = h("div", { class: "td-table-box td-cards-table" }, h("table", { class: "td-table td-checkpoints" }, h("caption", { class: "td-offscreen" }, t("tab.checkpoints")), h("thead", {}, h("tr", {}, head)), body));
   const empty = h("div", {});
   const files = h("div", {});
   return {

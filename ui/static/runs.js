@@ -53,7 +53,7 @@ function build(main) {
   main.append(h("div", { class: "td-page" },
     h("div", { class: "td-page-head" }, h("h1", {}, t("runs.title"))),
     h("div", { class: "td-toolbar" }, h("label", { class: "td-search" }, icon("search"), page.search), page.chips, page.count),
-    h("div", { class: "td-table-box" }, page.table), page.note, page.pager));
+    h("div", { class: "td-table-box td-cards-table" }, page.table), page.note, page.pager));
   page.search.addEventListener("input", () => {
     clearTimeout(page.typing);
     page.typing = setTimeout(() => page.change({ q: page.search.value.trim(), page: 0 }), TYPING_MS);

@@ -1,4 +1,4 @@
-"""Message keys to the words of a language. `text("zh", "run.epoch", epoch=2)`; pages drawn in the browser get the whole catalogue."""
+"""Message keys to the words of a language. `text("zh", "run.epoch", epoch=2)`; the browser gets the whole catalogue."""
 
 from __future__ import annotations
 
