@@ -32,6 +32,7 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.presets import list_presets, load_preset
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
 
@@ -120,14 +121,32 @@ def worker() -> None:
 
 @cli.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="YAML: LLaMA-Factory arguments, and `tunedeck:` for ours.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="YAML: LLaMA-Factory arguments, and `tunedeck:` for ours.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="A preset's name instead of a file (see `presets`).")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, e.g. --set learning_rate=1e-4")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check, store and queue a job."""
     with reported():
-        text = apply_changes(read_text(file), parse_changes(set_ or []))
-        show_job(open_api().submit(text), as_json)
+        api = open_api()
+        if (file is None) == (not preset):
+            raise InvalidInput("FILE", found="both or neither of FILE and --preset", expected="one of them")
+        text = read_text(file) if file else load_preset(preset, demo=api.paths.demo)
+        show_job(api.submit(apply_changes(text, parse_changes(set_ or []))), as_json)
+
+
+@cli.command()
+def presets(as_json: AsJson = False) -> None:
+    """Starting points for `submit --preset`: name, purpose, expected memory (an estimate)."""
+    with reported():
+        found = list_presets()
+        if as_json:
+            typer.echo(json.dumps([asdict(preset) for preset in found], ensure_ascii=False))
+            return
+        for preset in found:
+            typer.echo(f"{preset.name}\n    {preset.title['en']}: {preset.memory['en']}")
 
 
 @cli.command("list")

@@ -21,6 +21,7 @@ from backend.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STAND_IN = REPOSITORY / "tests" / "stand_in" / "trainer.py"
+TRAINING_PYTHON = Path(os.environ.get("TUNEDECK_TRAINING_PYTHON") or REPOSITORY / ".venv-training" / "bin" / "python")
 
 
 def make_stand_in_python(folder: Path) -> Path:
@@ -109,3 +110,21 @@ def make_deck(folder: Path, cpu_slots: int = 2) -> Deck:
         terminate_grace_seconds=1.0,
     )
     return Deck(settings=settings, api=Api(settings, start_worker=lambda _: None), model=model)
+
+
+@pytest.fixture(scope="session")
+def demo_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo model and data, made by the training environment (or those of an earlier run, see scripts/test)."""
+    folder = Path(os.environ.get("TUNEDECK_TEST_DEMO") or tmp_path_factory.mktemp("demo") / "demo")
+    subprocess.run([str(TRAINING_PYTHON), str(REPOSITORY / "scripts" / "make_demo.py"), str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture
+def real_deck(tmp_path: Path, demo_inputs: Path) -> Iterator[Deck]:
+    """Like `deck`, with the real training environment."""
+    assert TRAINING_PYTHON.exists(), "scripts/setup --training makes it"
+    settings = Settings(data_dir=tmp_path / "data", training_python=TRAINING_PYTHON, min_free_disk_bytes=0)
+    made = Deck(settings=settings, api=Api(settings, start_worker=lambda _: None), model=demo_inputs / "model")
+    yield made
+    made.close()
