@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from backend.domain.problem import ArgValue
 from backend.planning.importing.yaml_text import read_scalar
 from backend.planning.schema import Kind, TrainerSchema
+from backend.planning.words import words
 
 _CLI = frozenset(("llamafactory-cli", "lmf"))
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?t?")
@@ -41,12 +42,14 @@ OBSOLETE_SCRIPTS = {
 _FLAGS_WITHOUT_VALUE = {
     "torchrun": frozenset(("standalone", "no_python", "run_path", "module", "m")),
     "torch.distributed.launch": frozenset(("use_env", "use-env", "no_python", "module", "m", "standalone")),
-    "deepspeed": frozenset(("force_multi", "no_python", "no_local_rank", "no_ssh", "save_pid", "bind_cores_to_rank", "module")),
-    "accelerate": frozenset(
-        "cpu multi_gpu tpu ipex quiet use_deepspeed use_fsdp use_megatron_lm use_xpu same_network module m no_python debug "
-        "dynamo_use_fullgraph dynamo_use_dynamic deepspeed_multinode_launcher_off".split()
+    "deepspeed": frozenset(
+        ("force_multi", "no_python", "no_local_rank", "no_ssh", "save_pid", "bind_cores_to_rank", "module")
     ),
-    "srun": frozenset("u unbuffered l label exclusive export-all v verbose pty overlap O oversubscribe Q quiet".split()),
+    "accelerate": words(
+        "cpu multi_gpu tpu ipex quiet use_deepspeed use_fsdp use_megatron_lm use_xpu same_network module m "
+        "no_python debug dynamo_use_fullgraph dynamo_use_dynamic deepspeed_multinode_launcher_off"
+    ),
+    "srun": words("u unbuffered l label exclusive export-all v verbose pty overlap O oversubscribe Q quiet"),
 }
 
 
@@ -162,7 +165,11 @@ def _head(words: tuple[str, ...]) -> int | None:
     """Index of the launcher among wrappers and their options."""
     for index, word in enumerate(words):
         name = word.rpartition("/")[2]
-        if name in _CLI or name in ("torchrun", "deepspeed") or (name == "accelerate" and "launch" in words[index + 1 : index + 2]):
+        if (
+            name in _CLI
+            or name in ("torchrun", "deepspeed")
+            or (name == "accelerate" and "launch" in words[index + 1 : index + 2])
+        ):
             return index
         if _PYTHON.fullmatch(name):
             return index
@@ -181,7 +188,19 @@ def _assignments(words: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-_WRAPPERS = ("srun", "mpirun", "mpiexec", "apptainer", "singularity", "docker", "podman", "numactl", "nohup", "env", "ray")
+_WRAPPERS = (
+    "srun",
+    "mpirun",
+    "mpiexec",
+    "apptainer",
+    "singularity",
+    "docker",
+    "podman",
+    "numactl",
+    "nohup",
+    "env",
+    "ray",
+)
 
 
 def _wrapper(words: tuple[str, ...]) -> tuple[str, dict[str, str]]:
@@ -250,10 +269,10 @@ def _split_options(words: tuple[str, ...], without_value: frozenset[str]) -> tup
     while index < len(words) and words[index].startswith("-"):
         name, equals, value = words[index].lstrip("-").partition("=")
         index += 1
-        if not equals and name not in without_value and name.replace("-", "_") not in without_value:
-            if index < len(words) and not words[index].startswith("--"):
-                value = words[index]
-                index += 1
+        takes_value = not equals and name not in without_value and name.replace("-", "_") not in without_value
+        if takes_value and index < len(words) and not words[index].startswith("--"):
+            value = words[index]
+            index += 1
         options[name.replace("-", "_")] = value
     return options, words[index:]
 

@@ -15,7 +15,9 @@ _MAX_COMMANDS = 2_000
 _MAX_EXPANSION = 20_000
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_KEYWORDS = frozenset(("then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "fi", "done", "esac", "time"))
+_KEYWORDS = frozenset(
+    ("then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "fi", "done", "esac", "time")
+)
 _SBATCH_SHORT = {
     "N": "nodes",
     "n": "ntasks",
@@ -97,7 +99,9 @@ def parse_shell(text: str) -> ShellScript:
         sbatch=_sbatch(lines),
         shebang=lines[0][2:].strip() if lines[0].startswith("#!") else "",
         broken_continuations=tuple(
-            number for number, line in enumerate(lines, 1) if re.search(r"\\[ \t]+$", line) and not line.strip().startswith("#")
+            number
+            for number, line in enumerate(lines, 1)
+            if re.search(r"\\[ \t]+$", line) and not line.strip().startswith("#")
         ),
     )
 
@@ -233,7 +237,9 @@ class _Reader:
         return _Word(tuple(parts))
 
     def _opens_array(self, parts: list[Part]) -> bool:
-        return len(parts) == 1 and isinstance(parts[0], Literal) and bool(re.fullmatch(r"[A-Za-z_]\w*\+?=", parts[0].text))
+        return (
+            len(parts) == 1 and isinstance(parts[0], Literal) and bool(re.fullmatch(r"[A-Za-z_]\w*\+?=", parts[0].text))
+        )
 
     def _array(self) -> tuple[_Word, ...]:
         self.at += 1
@@ -427,7 +433,21 @@ class _State:
         if head == "set":
             self.export_all = "-a" in expanded or (self.export_all and "+a" not in expanded)
             return True
-        return head in ("echo", "cd", "source", ".", "module", "wait", "exit", "trap", "ulimit", "mkdir", "[", "[[", "test")
+        return head in (
+            "echo",
+            "cd",
+            "source",
+            ".",
+            "module",
+            "wait",
+            "exit",
+            "trap",
+            "ulimit",
+            "mkdir",
+            "[",
+            "[[",
+            "test",
+        )
 
     def _export(self, expanded: list[str], words: list[_Word], line: int) -> None:
         head = expanded[0]
@@ -477,9 +497,9 @@ class _State:
         return part.text
 
     def _inner(self, text: str) -> str:
-        return re.sub(
-            r"\$\{?([A-Za-z_]\w*)\}?", lambda m: self.variables.get(m[1], m[0]), text.strip("\"'")
-        )[:_MAX_EXPANSION]
+        return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", lambda m: self.variables.get(m[1], m[0]), text.strip("\"'"))[
+            :_MAX_EXPANSION
+        ]
 
     def _arithmetic(self, text: str) -> str:
         """`$((4 * N))` when every name is known and only + - * / are used; else the text as written."""
