@@ -233,7 +233,7 @@ def missing_keys(config: TrainConfig) -> Iterator[Problem]:
     needed = ["model_name_or_path"]
     if config.trains and not config.given("tokenized_path"):
         needed.append("dataset")
-    if not config.own:
+    if not config.own and config.is_for_training:
         needed.append("output_dir")
     for name in needed:
         if not config.given(name) or config.values.get(name) == "":
@@ -244,7 +244,9 @@ def missing_keys(config: TrainConfig) -> Iterator[Problem]:
 
 def nothing_to_do(config: TrainConfig) -> Iterator[Problem]:
     """Without do_train, do_eval or do_predict the trainer loads everything and ends."""
-    if not (config.trains or config.on("do_eval") or config.on("do_predict") or config.given("export_dir")):
+    if not config.is_for_training:
+        return
+    if not (config.trains or config.on("do_eval") or config.on("do_predict")):
         yield report(
             "nothing_to_do",
             Severity.WARNING,
@@ -454,7 +456,7 @@ def template(config: TrainConfig) -> Iterator[Problem]:
     fix = Fix(set={"template": near}) if near else None
     yield report(
         "template_unknown",
-        Severity.ERROR,
+        Severity.WARNING if config.context.has_run else Severity.ERROR,
         field="template",
         found=name,
         expected=near or "121 names",

@@ -429,7 +429,7 @@ TABLE: tuple[Combination, ...] = (
     Combination(
         code="infer_backend_in_training",
         field="infer_backend",
-        when=lambda c: c.text("infer_backend") in ("vllm", "sglang"),
+        when=lambda c: c.is_for_training and c.text("infer_backend") in ("vllm", "sglang"),
         expected="huggingface",
         fix=Fix(remove=("infer_backend",)),
     ),

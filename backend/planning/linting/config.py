@@ -11,6 +11,20 @@ from backend.planning.importing.yaml_text import YamlText
 from backend.planning.linting.context import LintContext
 
 OWN_SECTION = "tunedeck"
+_TRAINING_SIGNS = (
+    "stage",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "dataset",
+    "eval_dataset",
+    "output_dir",
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "lora_rank",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +35,7 @@ class TrainConfig:
     context: LintContext
     source: YamlText = field(default_factory=lambda: YamlText(values={}))
     from_command: bool = False
+    name: str = ""
 
     def given(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -119,3 +134,10 @@ class TrainConfig:
     @property
     def trains(self) -> bool:
         return self.on("do_train")
+
+    @property
+    def is_for_training(self) -> bool:
+        """False for the configs of `llamafactory-cli export`, `chat` and `api`, which need less and take less."""
+        if self.given("export_dir"):
+            return False
+        return self.from_command or bool(self.own) or any(name in self.values for name in _TRAINING_SIGNS)

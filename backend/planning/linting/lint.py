@@ -21,11 +21,16 @@ _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
 def lint_values(
-    values: Mapping[str, ArgValue], context: LintContext, *, source: YamlText | None = None, from_command: bool = False
+    values: Mapping[str, ArgValue],
+    context: LintContext,
+    *,
+    source: YamlText | None = None,
+    from_command: bool = False,
+    name: str = "",
 ) -> list[Problem]:
-    """All rules for a train config given as values."""
+    """All rules for a train config given as values. `name`: its file name, for the promise that a name makes."""
     config = TrainConfig(
-        values=values, context=context, source=source or YamlText(values=values), from_command=from_command
+        values=values, context=context, source=source or YamlText(values=values), from_command=from_command, name=name
     )
     problems = [problem for rule in RULES for problem in rule(config)]
     return sort_problems(problems)

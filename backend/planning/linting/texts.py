@@ -444,4 +444,126 @@ TEXTS: dict[str, Text] = {
         "srun starts the line {tasks} times on a node, and each start launches all ranks: several jobs write to one output.",
         "One task a node: --ntasks-per-node=1.",
     ),
+    # data files and registries
+    "role_tag_mismatch": Text(
+        "The roles in the data ({found}) are not those that the registry names ({expected}): rows {rows} are dropped.",
+        "Correct the tags in dataset_info.json, or the roles in the data.",
+    ),
+    "turns_out_of_order": Text(
+        "User and assistant do not take turns in rows {rows}; the trainer drops such rows.",
+        "Begin with the user and alternate: {expected}.",
+    ),
+    "turn_count": Text(
+        "Rows {rows} have a turn too many or too few; the trainer drops them.",
+        "Each row needs an {expected} number of turns.",
+    ),
+    "all_samples_dropped": Text(
+        "The trainer would drop every row: «Cannot find valid samples».", "Correct the rows or the registry entry."
+    ),
+    "trailing_comma": Text(
+        "A comma before a closing bracket is not JSON; many readers refuse the file.", "Delete these commas."
+    ),
+    "comma_between_lines": Text(
+        "Lines end in a comma, so they are no JSON Lines, and there is no array around them.",
+        "Delete the commas, or put [ ] around everything.",
+    ),
+    "concatenated_objects": Text(
+        "JSON objects follow each other without a separator; only small files load, previews fail.",
+        "Write one object a line and name the file .jsonl.",
+    ),
+    "several_arrays": Text(
+        "The file holds several JSON arrays one after another; the loader refuses that.",
+        "Join them into one array, or write one object a line.",
+    ),
+    "json_lines_in_json_file": Text(
+        "The file is JSON Lines under the name .json; the loader copes, other tools may not.", "Rename it to .jsonl."
+    ),
+    "comment_lines": Text(
+        "Comment lines {rows} are not JSON; the loader only says that row 0 has an invalid value.",
+        "Delete these lines.",
+    ),
+    "utf8_bom": Text(
+        "A byte order mark stands in front of the data; JSON readers refuse it or misread the first row.",
+        "Save as UTF-8 without a mark.",
+    ),
+    "not_utf8": Text("The file is not UTF-8 ({found}).", "Save it as UTF-8."),
+    "no_rows": Text("The file holds no rows.", "Choose another file."),
+    "row_not_an_object": Text("Rows {rows} are no JSON objects.", "Write every row as {expected}."),
+    "wrapped_rows": Text(
+        "The rows lie inside `{field}`; the loader looks for them at the top and finds one row without the needed columns.",
+        "Store the list alone.",
+    ),
+    "mixed_types": Text(
+        "`{field}` holds values of different types ({found}), first odd rows: {rows}; the loader stops with an Arrow error.",
+        "Make all of them {expected}.",
+    ),
+    "extra_column": Text("`{field}` stands in {count} rows and is not used.", "Nothing need be done."),
+    "duplicate_rows": Text("Rows {rows} repeat earlier ones.", "Remove the repeats."),
+    "near_duplicates": Text(
+        "Nearly all answers say the same thing; that is usual for identity data only.",
+        "Mix it with other data and train few epochs.",
+    ),
+    "placeholder_text": Text("Rows {rows} hold placeholders: {found}.", "Replace them by real names before training."),
+    "long_sequences": Text(
+        "Rows {rows} are very long ({found}); beyond cutoff_len they are cut without a word.",
+        "Split them, or raise cutoff_len.",
+    ),
+    "blank_input": Text(
+        "`input` is blanks only in rows {rows}; it adds an empty line to the prompt.", "Set it to an empty string."
+    ),
+    "empty_instruction": Text("Rows {rows} have no prompt.", "Remove or complete them."),
+    "empty_output": Text("Rows {rows} have no answer.", "Remove or complete them."),
+    "unregistered_format": Text(
+        "Data in this format ({found}) needs an entry in dataset_info.json; without one it is read as alpaca and fails.",
+        "Register it with the entry shown.",
+    ),
+    "columns_unknown": Text(
+        "The columns fit no known format: {found}.", "Map them to prompt and response when you register the file."
+    ),
+    "column_missing": Text(
+        "The registry names columns that no row has: {found}.",
+        "Correct `columns` in dataset_info.json; the file has: {expected}.",
+    ),
+    "formatting_missing": Text(
+        "The rows hold turns, but the registry entry has no formatting, so they are read as alpaca and fail.",
+        "Add formatting: sharegpt and the columns shown.",
+    ),
+    "formatting_unknown": Text("There is no formatting `{found}`.", "Use {expected}."),
+    "openai_formatting": Text(
+        '`formatting: openai` adds "detailed thinking off" to every system prompt.',
+        "Use {expected} with role and content tags instead.",
+    ),
+    "answer_not_an_object": Text(
+        "The answers in rows {rows} are text; data with turns needs a turn object.", "Write {expected}."
+    ),
+    "nested_answer": Text(
+        "The answers in rows {rows} are nested one level deeper than the trainer reads.", "Write {expected}."
+    ),
+    "answers_equal": Text(
+        "Chosen and rejected are the same in rows {rows}; nothing can be learned from them.", "Remove these rows."
+    ),
+    "label_not_boolean": Text(
+        "The label must be true or false; rows {rows} have something else ({found}).",
+        "Write {expected} without quotes.",
+    ),
+    "one_label_only": Text("All rows have the label {found}; KTO needs both kinds.", "Add rows of the other kind."),
+    "image_count_mismatch": Text(
+        "Rows {rows} have another number of {field} than of {found} tags in the text; the trainer stops there.",
+        "Write {expected}.",
+    ),
+    "ranking_flag_missing": Text(
+        "`{field}` holds comparisons, but the registry does not say ranking: true; dpo and rm refuse it then.",
+        "Add {expected}.",
+    ),
+    "empty_mapping": Text("`{field}` maps {found} to an empty name.", "Remove the empty keys."),
+    "entry_key_ignored": Text("The trainer ignores {found} in `{field}`.", "Known are: {expected}."),
+    "entry_without_source": Text("The entry `{field}` names no file and no repository.", "Add {expected}."),
+    "script_dataset": Text("Loading scripts no longer work with datasets 4 ({found}).", "Use {expected}."),
+    "file_missing": Text(
+        "The file `{found}` of the entry `{field}` does not exist here.", "Correct the path, or remove the entry."
+    ),
+    "not_a_registry": Text(
+        "This dataset_info.json was written by the datasets library beside saved data; it is no registry.",
+        "Load that folder by {expected}, and write a registry of your own.",
+    ),
 }

@@ -1,0 +1,1 @@
+"""Data files and their registry, as the trainer will read them."""
