@@ -106,7 +106,7 @@ _FAMILIES: Mapping[str, _Family] = {
     "gpt_oss": _Family(qkv_bias=True, o_bias=True, default_head_dim=64),
     "granite": _LLAMA,
     "olmo2": _Family(wide_qk_norm=True),
-    "smollm3": _LLAMA,
+    "smollm3": _Family(tied=True),
     "seed_oss": _Family(qkv_bias=True, default_head_dim=128),
     "starcoder2": _Family(
         qkv_bias=True, o_bias=True, mlp_bias=True, tied=True, mlp="plain", mlp_names=("c_fc", "c_proj"), norm_width=2,
@@ -124,10 +124,6 @@ _FAMILIES: Mapping[str, _Family] = {
     "stablelm": _Family(norm_width=2),
     "phimoe": _Family(norm_width=2, window_every=1),
     "arcee": _Family(mlp="plain", mlp_names=("up_proj", "down_proj")),
-    "gpt_neox": _Family(
-        qkv_bias=True, o_bias=True, mlp_bias=True, fused_qkv="query_key_value", o_name="dense", mlp="plain",
-        mlp_names=("dense_h_to_4h", "dense_4h_to_h"), norm_width=2,
-    ),
     "minicpm": _LLAMA,
 }  # fmt: skip
 """Families whose counts are checked against transformers (tests/training) or public figures (tests/unit)."""
@@ -207,6 +203,7 @@ class _Reader:
             tied=self._tied(),
             matrices=attention + self._dense_mlp(mixture) + mixture.matrices,
             vectors=self._vectors(mla) + mixture.vectors,
+            final_norm=self.family.norm_width * self.hidden,
             embedding_parameters=self._embedding(),
             head_bias=self.family.head_bias,
             other_parameters=vision_parameters,
@@ -276,7 +273,7 @@ class _Reader:
             o_bias = False
         if self.model_type == "chatglm":
             o_bias = self.flag("add_bias_linear", False)
-        output = _attention_matrix(family.o_name, q, self.hidden, count, o_bias)
+        output = _attention_matrix(family.o_name, q, self.hidden, count, o_bias, "heads")
         if family.fused_qkv:
             return _attention_matrix(family.fused_qkv, self.hidden, q + 2 * kv, count, qkv_bias), output
         names = family.q_name
@@ -306,15 +303,15 @@ class _Reader:
         if query_rank:
             queries = (
                 _attention_matrix("q_a_proj", self.hidden, query_rank, count, bias),
-                _attention_matrix("q_b_proj", query_rank, query, count, False),
+                _attention_matrix("q_b_proj", query_rank, query, count, False, "latent_q"),
             )
         else:
             queries = (_attention_matrix("q_proj", self.hidden, query, count, False),)
         return (
             *queries,
             _attention_matrix("kv_a_proj_with_mqa", self.hidden, rank + rope, count, bias),
-            _attention_matrix("kv_b_proj", rank, self.heads * (nope + value), count, False),
-            _attention_matrix("o_proj", self.heads * value, self.hidden, count, bias),
+            _attention_matrix("kv_b_proj", rank, self.heads * (nope + value), count, False, "latent_kv"),
+            _attention_matrix("o_proj", self.heads * value, self.hidden, count, bias, "heads"),
         )
 
     def _dense_mlp(self, mixture: _Mixture) -> tuple[Matrix, ...]:
@@ -325,17 +322,14 @@ class _Reader:
 
     def _mlp(self, width: int, count: int, part: Part) -> tuple[Matrix, ...]:
         family, bias = self.family, self._mlp_bias()
-        names = family.mlp_names
-        if family.mlp == "gated":
-            return (
-                Matrix(name=names[0], part=part, fan_in=self.hidden, fan_out=width, count=count, bias=bias),
-                Matrix(name=names[1], part=part, fan_in=self.hidden, fan_out=width, count=count, bias=bias),
-                Matrix(name=names[2], part=part, fan_in=width, fan_out=self.hidden, count=count, bias=bias),
-            )
+        *inputs, output = family.mlp_names
         first = 2 * width if family.mlp == "fused" else width
         return (
-            Matrix(name=names[0], part=part, fan_in=self.hidden, fan_out=first, count=count, bias=bias),
-            Matrix(name=names[1], part=part, fan_in=width, fan_out=self.hidden, count=count, bias=bias),
+            *(
+                Matrix(name=name, part=part, fan_in=self.hidden, fan_out=first, count=count, bias=bias)
+                for name in inputs
+            ),
+            Matrix(name=output, part=part, fan_in=width, fan_out=self.hidden, count=count, bias=bias, reads="product"),
         )
 
     def _mlp_bias(self) -> bool:
@@ -381,7 +375,7 @@ class _Reader:
         return self.whole("shared_expert_intermediate_size", default=0)
 
     def _vectors(self, mla: bool) -> int:
-        """Norm weights and other one-dimensional parameters of all layers and the final norm."""
+        """Norm weights and other one-dimensional parameters of all layers."""
         family = self.family
         per_layer = family.norms * family.norm_width * self.hidden
         if family.head_norm or (self.model_type == "glm4_moe" and self.flag("use_qk_norm", False)):
@@ -392,7 +386,7 @@ class _Reader:
             per_layer += self.whole("kv_lora_rank") + (self.optional("q_lora_rank") or 0)
         if self.model_type == "gpt_oss":
             per_layer += self.heads  # attention sinks
-        return per_layer * self.layers + family.norm_width * self.hidden
+        return per_layer * self.layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,8 +439,8 @@ def _expert_matrices(hidden: int, routed: _Routed) -> tuple[Matrix, Matrix]:
     return fused("gate_up_proj", hidden, 2 * routed.width), fused("down_proj", routed.width, hidden)
 
 
-def _attention_matrix(name: str, fan_in: int, fan_out: int, count: int, bias: bool) -> Matrix:
-    return Matrix(name=name, part=Part.ATTENTION, fan_in=fan_in, fan_out=fan_out, count=count, bias=bias)
+def _attention_matrix(name: str, fan_in: int, fan_out: int, count: int, bias: bool, reads: str = "stream") -> Matrix:
+    return Matrix(name=name, part=Part.ATTENTION, fan_in=fan_in, fan_out=fan_out, count=count, bias=bias, reads=reads)
 
 
 def _quantized(value: object) -> Quantized | None:

@@ -37,6 +37,9 @@ class Matrix:
     bias: bool = False
     active: float = 1.0
     linear: bool = True
+    reads: str = "stream"
+    """Which tensor it multiplies: stream (the normed hidden state), heads (attention's output), product (of the MLP), or
+    the name of a low-rank bottleneck. Matrices that read the same tensor share what is kept of it."""
 
     @property
     def parameters(self) -> int:
@@ -75,6 +78,8 @@ class ModelShape:
     tied: bool
     matrices: tuple[Matrix, ...]
     vectors: int
+    """One-dimensional parameters of all layers (norms, sinks); `final_norm` holds those after the last layer."""
+    final_norm: int
     embedding_parameters: int
     head_bias: bool = False
     other_parameters: int = 0
@@ -117,7 +122,8 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All parameters, as `sum(p.numel() for p in model.parameters())` counts them."""
-        return self.layer_parameters + self.embedding_parameters + self.head_parameters + self.other_parameters
+        outside = self.final_norm + self.embedding_parameters + self.head_parameters + self.other_parameters
+        return self.layer_parameters + outside
 
     @property
     def active_parameters(self) -> int:
@@ -127,7 +133,11 @@ class ModelShape:
 
     @property
     def parameters_by_part(self) -> Mapping[str, int]:
-        parts = {"embedding": self.embedding_parameters, "head": self.head_parameters, "norms": self.vectors}
+        parts = {
+            "embedding": self.embedding_parameters,
+            "head": self.head_parameters,
+            "norms": self.vectors + self.final_norm,
+        }
         for matrix in self.matrices:
             parts[matrix.part.value] = parts.get(matrix.part.value, 0) + matrix.parameters
         if self.other_parameters:

@@ -89,6 +89,8 @@ class Workload:
     offload_optimizer: bool = False
     offload_param: bool = False
     reference_model: bool = False
+    reduce_bucket: int | None = None
+    """Elements of DeepSpeed's reduce bucket; None = its default (or "auto" in stage 3: hidden width squared)."""
     save_only_model: bool = False
     save_total_limit: int | None = None
 
