@@ -89,9 +89,13 @@ def _judge_failure(exit_record: ExitRecord, ranks: RankEnds, console_tail: bytes
             TerminationReason.KILLED_BY_SIGNAL,
             f"The launcher was ended by {signal_name(exit_record.signal)} from outside. {_what_is_kept(ranks)}",
         )
-    killed = _RANK_SIGNAL.search(console_tail)
-    if killed and not ranks.any_failed:
-        number, pid = int(killed[1]), int(killed[2])
+    # A killed rank makes the others fail with "connection closed": their errors are consequences. torchrun itself ends the
+    # rest with SIGTERM, which proves nothing.
+    killed = [
+        (int(number), int(pid)) for number, pid in _RANK_SIGNAL.findall(console_tail) if int(number) != signal.SIGTERM
+    ]
+    if killed:
+        number, pid = killed[0]
         return (
             TerminationReason.KILLED_BY_SIGNAL,
             f"A training process (pid {pid}) was ended by {signal_name(number)}. {_what_is_kept(ranks)}",

@@ -19,9 +19,10 @@ from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import Conflict, EnvironmentFault, NotFound, SpecRejected, StoreFault
 from backend.planning.command import Host, build_plan, shell_command
+from backend.planning.linting.lint import lint_spec
 from backend.planning.spec import apply_changes, parse_spec
 from backend.services.environments import Environments
-from backend.services.preflight import HostFacts, check_host
+from backend.services.preflight import HostFacts, check_host, join_problems, lint_context
 from backend.services.secrets import PLACEHOLDER, forget_secrets, is_secret_name, load_secrets, save_secrets
 from backend.settings import REPOSITORY, Settings
 from backend.store.database import Database
@@ -139,7 +140,7 @@ class Api:
 
     def _preview(self, spec: JobSpec, *, job_id: str, job_dir: str) -> Preview:
         facts = self._host_facts(spec)
-        problems = check_host(spec, facts)
+        problems = join_problems(check_host(spec, facts), lint_spec(spec, lint_context(spec, facts)))
         host = self._host(spec, facts)
         plan = build_plan(spec, job_id=job_id, job_dir=job_dir, host=host, devices=spec.gpus) if host else None
         return Preview(spec=spec, plan=plan, problems=tuple(problems), facts=_facts(spec, plan, facts))

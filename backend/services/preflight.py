@@ -6,16 +6,28 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.domain.environment import TrainingEnvironment
 from backend.domain.job import JobSpec
 from backend.domain.problem import Problem, Severity
+from backend.planning.linting.context import LintContext
+from backend.planning.schema import TrainerSchema, parse_description
 from backend.settings import Settings
 from backend.store.paths import DataPaths
 
 _REMOTE_SOURCES = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
+
+_INHERITED = (
+    "HSA_OVERRIDE_GFX_VERSION",
+    "PYTORCH_ROCM_ARCH",
+    "ALLOW_EXTRA_ARGS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "NCCL_DEBUG",
+)
+"""Variables of the service's own environment that a run would inherit and the rules know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +53,38 @@ def check_host(spec: JobSpec, facts: HostFacts) -> list[Problem]:
         _check_processes(spec, facts),
     ]
     return [problem for problem in found if problem is not None]
+
+
+def lint_context(spec: JobSpec, facts: HostFacts) -> LintContext:
+    """What the rules may know of this host and of the trainer that will run."""
+    environment = facts.environment
+    gpus = len(spec.gpus or facts.devices)
+    return LintContext(
+        schema=_schema(environment) if environment else None,
+        accelerator=environment.accelerator if environment else "",
+        gpu_model=environment.device_names[0] if environment and environment.device_names else "",
+        gpu_count=gpus or None,
+        environment={name: os.environ[name] for name in _INHERITED if name in os.environ},
+        processes=spec.processes or gpus or 1,
+        nodes=1,
+    )
+
+
+def _schema(environment: TrainingEnvironment) -> TrainerSchema | None:
+    """The trainer's own arguments; None when the description holds none (the built-in ones are used then)."""
+    try:
+        described = json.loads(environment.description)
+    except ValueError:
+        return None
+    return parse_description(described) if described.get("arguments") else None
+
+
+def join_problems(first: Sequence[Problem], second: Sequence[Problem]) -> list[Problem]:
+    """Both lists, worst first; where both found the same fault in a field, the first (it has looked at the host) is kept."""
+    known = {(problem.code, problem.field) for problem in first}
+    both = [*first, *(problem for problem in second if (problem.code, problem.field) not in known)]
+    order = list(Severity)
+    return sorted(both, key=lambda problem: order.index(problem.severity))
 
 
 def _error(code: str, field: str, found: str, expected: str, reason: str, remedy: str, **params: str) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -59,8 +60,11 @@ class Deck:
         return worker
 
     def spec(self, name: str = "stand-in", processes: int = 2, **stand_in: object) -> str:
-        options = "".join(f"  {key}: {str(value).lower()}\n" for key, value in stand_in.items()) or "  steps: 20\n"
-        return f"tunedeck:\n  name: {name}\n  processes: {processes}\nmodel_name_or_path: {self.model}\nstand_in:\n{options}"
+        options = json.dumps(stand_in or {"steps": 20})
+        return (
+            f"tunedeck:\n  name: {name}\n  processes: {processes}\n  env:\n    STAND_IN: '{options}'\n"
+            f"model_name_or_path: {self.model}\ndataset: any\ndataset_dir: ONLINE\ntemplate: default\n"
+        )
 
     def until(self, job_id: str, condition: Callable[[Job], bool], seconds: float = 30.0) -> Job:
         deadline = time.monotonic() + seconds

@@ -13,6 +13,7 @@ import pytest
 
 from backend.domain.problem import Problem, Severity
 from backend.errors import SpecRejected
+from backend.planning.spec import apply_changes
 from backend.services.api import Api
 from tests.integration.conftest import Deck
 
@@ -30,23 +31,27 @@ def problems(deck: Deck, text: str, api: Api | None = None) -> dict[str, Problem
     return errors
 
 
+def with_data(deck: Deck, dataset: str, folder: Path) -> str:
+    return apply_changes(deck.spec(), {"dataset": dataset, "dataset_dir": str(folder)})
+
+
 def test_missing_model_path(deck: Deck) -> None:
     assert problems(deck, "model_name_or_path: /models/none\n")["model_path_missing"].found == "/models/none"
 
 
 def test_unregistered_data_set_lists_the_known_ones(deck: Deck, tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text(json.dumps({"known": {"file_name": "known.json"}}))
-    text = deck.spec() + f"dataset: nope\ndataset_dir: {tmp_path}\n"
+    text = with_data(deck, "nope", tmp_path)
     assert problems(deck, text)["dataset_undefined"].expected == "one of: known"
 
 
 def test_registered_file_that_does_not_exist(deck: Deck, tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text(json.dumps({"known": {"file_name": "known.json"}}))
-    assert "file_missing" in problems(deck, deck.spec() + f"dataset: known\ndataset_dir: {tmp_path}\n")
+    assert "file_missing" in problems(deck, with_data(deck, "known", tmp_path))
 
 
 def test_folder_without_registry(deck: Deck, tmp_path: Path) -> None:
-    assert "dataset_registry_missing" in problems(deck, deck.spec() + f"dataset: a\ndataset_dir: {tmp_path}\n")
+    assert "dataset_registry_missing" in problems(deck, with_data(deck, "a", tmp_path))
 
 
 def test_port_in_use(deck: Deck) -> None:
@@ -54,7 +59,7 @@ def test_port_in_use(deck: Deck) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        text = deck.spec().replace("tunedeck:\n", f"tunedeck:\n  env: {{MASTER_PORT: '{port}'}}\n", 1)
+        text = deck.spec().replace("  env:\n", f"  env:\n    MASTER_PORT: '{port}'\n", 1)
         assert str(port) in problems(deck, text)["port_in_use"].found
 
 
@@ -96,3 +101,9 @@ def test_no_training_environment_at_all(deck: Deck) -> None:
 def test_card_that_does_not_exist(deck: Deck) -> None:
     text = deck.spec().replace("tunedeck:\n", "tunedeck:\n  gpus: ['0000:99:00.0']\n", 1)
     assert "gpu_unknown" in problems(deck, text)
+
+
+def test_unknown_key_names_the_nearest_known_one(deck: Deck) -> None:
+    found = problems(deck, deck.spec() + "learning_rat: 1e-4\n")["misspelt_key"]
+    assert found.field == "learning_rat"
+    assert "learning_rate" in found.expected + found.remedy

@@ -172,9 +172,7 @@ def test_rejected_job_leaves_nothing_behind(deck: Deck) -> None:
 
 
 def test_secret_values_reach_the_run_and_no_file_of_the_job(deck: Deck, tmp_path: Path) -> None:
-    text = deck.spec(steps=1000, seconds=0.05).replace(
-        "tunedeck:\n", "tunedeck:\n  env:\n    HF_TOKEN: hf_verysecret\n", 1
-    )
+    text = deck.spec(steps=1000, seconds=0.05).replace("  env:\n", "  env:\n    HF_TOKEN: hf_verysecret\n", 1)
     job = deck.api.submit(text)
     deck.start_worker()
     deck.at_step(job.id, 1)

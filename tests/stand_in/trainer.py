@@ -1,7 +1,7 @@
 """A stand-in for `python -m torch.distributed.run ... train.py train.yaml`: the same process tree, sessions, files and signals.
 
 Launcher -> ranks in sessions of their own, as torchrun's are. Ranks write the recorder's files (docs/contracts.md), stop
-together on request, save checkpoints. How it behaves stands in train.yaml under `stand_in:` {steps, seconds, save_steps,
+together on request, save checkpoints. How it behaves stands in the variable STAND_IN: JSON {steps, seconds, save_steps,
 fail_rank, fail_at, deaf (ignores SIGTERM), tokenizing (seconds before the first step)}. Also answers `describe.py`.
 """
 
@@ -75,7 +75,12 @@ class Rank:
         self.job_dir = Path(os.environ["TUNEDECK_JOB_DIR"])
         self.rank, self.world_size = rank, world_size
         train = yaml.safe_load(config.read_text())
-        self.options: dict[str, Any] = {"steps": 20, "seconds": 0.05, "save_steps": 0, **(train.get("stand_in") or {})}
+        self.options: dict[str, Any] = {
+            "steps": 20,
+            "seconds": 0.05,
+            "save_steps": 0,
+            **json.loads(os.environ.get("STAND_IN") or "{}"),
+        }
         self.output = Path(train["output_dir"])
         resumed = train.get("resume_from_checkpoint")
         self.step = int(str(resumed).rpartition("-")[2]) if resumed else 0

@@ -59,6 +59,20 @@ def test_rank_that_was_killed_is_named_from_the_launchers_block() -> None:
     assert "4711" in message and "SIGKILL (9)" in message and "step 5" in message
 
 
+def test_errors_of_the_other_ranks_do_not_hide_the_killed_one() -> None:
+    tail = b"  exitcode  : 1 (pid: 1)\n  exitcode  : -9 (pid: 2)\n"
+    said = ranks(any_failed=True, error="RuntimeError: Connection closed by peer")
+    assert judge_end(ended(exit_code=1), said, tail)[0] is R.KILLED_BY_SIGNAL
+
+
+def test_ranks_that_the_launcher_terminated_are_no_cause() -> None:
+    tail = b"  exitcode  : 1 (pid: 1)\n  exitcode  : -15 (pid: 2)\n"
+    assert judge_end(ended(exit_code=1), ranks(any_failed=True, error="ValueError: x"), tail) == (
+        R.TRAINER_FAILED,
+        "ValueError: x",
+    )
+
+
 def test_message_says_what_is_kept() -> None:
     assert "No checkpoint" in judge_end(None, ranks(), b"")[1]
 
