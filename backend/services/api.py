@@ -95,10 +95,16 @@ class Api:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def list_jobs(
-        self, query: str = "", states: Collection[JobState] = (), limit: int = 50, offset: int = 0
+        self,
+        query: str = "",
+        states: Collection[JobState] = (),
+        limit: int = 50,
+        offset: int = 0,
+        sort: str = "created",
+        descending: bool = True,
     ) -> tuple[int, list[Job]]:
-        """Total and one page, newest first."""
-        return self.jobs.find(query, states, limit, offset)
+        """Total and one page, newest first unless `sort` says otherwise. Raises InvalidInput for an unknown `sort`."""
+        return self.jobs.find(query, states, limit, offset, sort, descending)
 
     def get_job(self, job_id: str) -> Job:
         return self.jobs.get(job_id)

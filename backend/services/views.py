@@ -7,7 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from backend.adapters.archive import Content, FileContent, Source, TarContent
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.events import Event
-from backend.domain.gpu import GpuReading
 from backend.domain.job import Job, JobState
 from backend.domain.launch import LaunchPlan
 from backend.errors import Conflict, NotFound, PathRefused
@@ -171,7 +170,7 @@ class State:
 
     host: HostView
     worker: WorkerStatus
-    gpus: Sequence[GpuReading]
+    gpus: Sequence[object]
     disk: Disk
     counts: Mapping[str, int]
     running: tuple[JobRow, ...]
@@ -186,7 +185,7 @@ class Views:
         self,
         api: Api,
         *,
-        gpu_readings: Callable[[], Sequence[GpuReading]] = tuple,
+        gpu_readings: Callable[[], Sequence[object]] = tuple,
         clock: Callable[[], float] = time.time,
         cache: SeriesCache | None = None,
     ) -> None:
@@ -202,20 +201,20 @@ class Views:
         jobs = self.api.jobs
         environment = self.api.environments.cached("")
         usage = shutil.disk_usage(self.api.paths.root)
-        _, ended = self.api.list_jobs(states=FINAL_STATES, limit=RECENT_JOBS)
+        _, ended = self.api.list_jobs(states=FINAL_STATES, limit=RECENT_JOBS, sort="ended")
         return State(
             host=HostView(
                 name=socket.gethostname(),
                 cpus=os.cpu_count() or 1,
                 accelerator=environment.accelerator if environment else None,
             ),
-            worker=self.api.worker_status(),
+            worker=_calm(self.api.worker_status()),
             gpus=self.gpu_readings(),
             disk=Disk(path=str(self.api.paths.root), free_bytes=usage.free, total_bytes=usage.total),
             counts={state.value: count for state, count in jobs.counts().items()},
             running=tuple(self._running_row(job) for job in jobs.in_states(*ACTIVE)),
             queued=tuple(job_row(job) for job in jobs.in_states(JobState.QUEUED)),
-            recent=tuple(job_row(job) for job in sorted(ended, key=lambda job: -(job.ended_at or 0))),
+            recent=tuple(job_row(job) for job in ended),
         )
 
     def _running_row(self, job: Job) -> JobRow:
@@ -224,8 +223,17 @@ class Views:
         spark = [] if losses is None else decimate(losses, SPARK_POINTS).y.tolist()
         return {**job_row(job), "headline": build_headline(job, run.progress(), self.clock()), "spark": spark}
 
-    def runs(self, query: str, states: Collection[JobState], limit: int, offset: int) -> tuple[int, list[JobRow]]:
-        total, jobs = self.api.list_jobs(query, states, limit, offset)
+    def runs(
+        self,
+        query: str,
+        states: Collection[JobState],
+        limit: int,
+        offset: int,
+        sort: str = "created",
+        descending: bool = True,
+    ) -> tuple[int, list[JobRow]]:
+        """Total and one page of jobs."""
+        total, jobs = self.api.list_jobs(query, states, limit, offset, sort, descending)
         return total, [job_row(job) for job in jobs]
 
     # -- one run ------------------------------------------------------------------------------------------------------
@@ -272,16 +280,19 @@ class Views:
             span=(int(min(low for low, _ in ends)), int(max(high for _, high in ends))) if ends else None,
         )
 
-    def update(self, job_id: str, since: Cursor | None) -> Update:
-        """What is new after `since`; everything must be fetched anew when it is None or belongs to another reading."""
+    def update(self, job_id: str, since: Cursor | None, until: Cursor | None = None) -> Update:
+        """What is new after `since`; everything must be fetched anew when it is None or belongs to another reading.
+
+        `until`: up to this place, which another reader has reached; None: up to now.
+        """
         job, paths = self._job(job_id)
         run = self._open(job)
         with run.lock:
-            mark = run.mark()
+            mark = until.mark if until else run.mark()
             rows = run.changes(since.mark, mark) if since else None
-            markers = tuple(run.markers[since.mark.markers :]) if since and rows is not None else ()
-        events = self.api.read_events(job_id)
-        log = self._log_since(paths.console, since.log) if since else None
+            markers = tuple(run.markers[since.mark.markers : mark.markers]) if since and rows is not None else ()
+        events = self.api.read_events(job_id)[: until.events if until else None]
+        log = self._log_since(paths.console, since.log, until.log if until else None) if since else None
         reset = rows is None or log is None or since is None
         saved = any(marker.kind == "checkpoint" for marker in markers)
         new_events = events[since.events :] if since and not reset else []
@@ -300,12 +311,17 @@ class Views:
             can=None if checkpoints is None else what_can_be_done(job, checkpoints),
         )
 
-    def _log_since(self, path: Path, offset: int) -> LogView | None:
+    def _log_since(self, path: Path, offset: int, until: int | None) -> LogView | None:
         """Lines after `offset`; None when the log was replaced, or so much came that a reader had better look at its end."""
         size = _size(path)
         if size < offset or size - offset > MAX_BYTES_BEHIND:
             return None
-        return self.logs.from_offset(path, offset, MAX_LINES_BEHIND)
+        view = self.logs.from_offset(path, offset, MAX_LINES_BEHIND)
+        if until is None or view.next <= until:
+            return view
+        return replace(
+            view, lines=tuple(line for line in view.lines if line.at < until), next=max(offset, until), open=None
+        )
 
     def log(self, job_id: str, *, offset: int | None, before: int | None, limit: int) -> LogView:
         """A window of the console log: from a byte on, the last lines (negative offset), or ahead of a byte."""
@@ -383,6 +399,11 @@ class Views:
             if losses is None
             else dict(zip(losses.x.astype(int).tolist(), losses.y.tolist(), strict=True)),
         )
+
+
+def _calm(status: WorkerStatus) -> WorkerStatus:
+    """The heartbeat in steps of 10 seconds: a state that is the same must look the same."""
+    return status if status.beat_at is None else replace(status, beat_at=status.beat_at // 10 * 10)
 
 
 def job_row(job: Job) -> JobRow:

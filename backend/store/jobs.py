@@ -9,11 +9,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from backend.domain.job import Job, JobState, TerminationReason
-from backend.errors import Conflict, NotFound
+from backend.errors import Conflict, InvalidInput, NotFound
 from backend.store.database import Database
 
 _COLUMNS = tuple(column.name for column in fields(Job))
 _LISTS = ("devices", "tags")
+SORTS = {
+    "created": "created_at",
+    "name": "name collate nocase",
+    "loss": "case when typeof(loss) = 'text' then 9e999 else loss end",
+    "duration": "ended_at - started_at",
+    "started": "started_at",
+    "ended": "ended_at",
+    "state": "state",
+}
+"""Ways to sort a list of jobs, and their SQL. A diverged loss ("nan") counts as the highest."""
 
 Cell = str | int | float | None
 Value = Cell | JobState | TerminationReason | Sequence[str]
@@ -43,9 +53,18 @@ class JobTable:
         return _to_job(row)
 
     def find(
-        self, query: str = "", states: Collection[JobState] = (), limit: int = 50, offset: int = 0
+        self,
+        query: str = "",
+        states: Collection[JobState] = (),
+        limit: int = 50,
+        offset: int = 0,
+        sort: str = "created",
+        descending: bool = True,
     ) -> tuple[int, list[Job]]:
-        """Newest first, with the total: `query` is looked for in id, name, model, data set, tags and notes."""
+        """One page with the total: `query` is looked for in id, name, model, data set, tags and notes.
+
+        `sort` is a word of SORTS; jobs without a value come last in either direction.
+        """
         where, values = ["1"], list[Cell]()
         if states:
             where.append(f"state in ({', '.join('?' * len(states))})")
@@ -59,7 +78,7 @@ class JobTable:
         connection = self.database.connection()
         total = int(connection.execute(f"select count(*) from jobs where {condition}", values).fetchone()[0])
         rows = connection.execute(
-            f"select * from jobs where {condition} order by created_at desc, id desc limit ? offset ?",
+            f"select * from jobs where {condition} order by {_order(sort, descending)} limit ? offset ?",
             [*values, limit, offset],
         )
         return total, [_to_job(row) for row in rows]
@@ -155,6 +174,13 @@ def _set(connection: sqlite3.Connection, job_id: str, changes: Mapping[str, Valu
     done = connection.execute(f"update jobs set {assignments} where id = :_id", {**cells, "_id": job_id})
     if done.rowcount == 0:
         raise NotFound(f"No job has the id {job_id!r}.")
+
+
+def _order(sort: str, descending: bool) -> str:
+    if sort not in SORTS:
+        raise InvalidInput("sort", found=repr(sort), expected=", ".join(SORTS))
+    direction = "desc" if descending else "asc"
+    return f"({SORTS[sort]}) is null, {SORTS[sort]} {direction}, id {direction}"
 
 
 def _to_cell(value: Value) -> Cell:
