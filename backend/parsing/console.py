@@ -1,0 +1,226 @@
+"""The bytes of a console into the series and facts of a job: points, steps, checkpoints, launches, failure.
+
+`ConsoleReader` is fed portions of any size and can be asked at any time; the same bytes give the same answer however they
+were cut. It holds the points and a few counters, never the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from backend.parsing.deepspeed_lines import DeepSpeedLines
+from backend.parsing.failure import FailureScan
+from backend.parsing.job_lines import JobLines
+from backend.parsing.lines import Level, Line, LineSplitter, RawLine, decode_text, read_origin
+from backend.parsing.progress import Bar, find_bar
+from backend.parsing.rccl import RcclLines
+from backend.parsing.step_lines import StepLine, parse_step_line
+from backend.parsing.train_bars import TrainBars
+from backend.parsing.trainer_dict import TrainerDict, find_dict_start, parse_trainer_dict
+from backend.parsing.trainer_rows import Row, TrainerRows
+
+_CURSOR_UP = b"\x1b[A"
+_TRAINER_MARKS = (
+    "llamafactory", "LLaMA-Factory", "llmtuner", "transformers/", "torch/distributed/elastic", "torch.distributed.elastic",
+    "torchrun", "HfArgumentParser", "huggingface.co", "dataset_info.json", "DataLoader worker", "/trl/", "/peft/",
+    "[INFO|", "[WARNING|", "/accelerate/", "deepspeed/",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Marks:
+    """How many lines of each program the console holds."""
+
+    trainer: int = 0
+    ray: int = 0
+    lines: int = 0
+    ansi: bool = False
+    cut_dict: bool = False
+    last_offset: int = 0
+
+
+@dataclass(slots=True)
+class Steps:
+    """Points of trainers other than transformers, in the order of the text."""
+
+    lines: list[StepLine] = field(default_factory=list)
+    forms: dict[str, int] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+    rates: dict[str, float] = field(default_factory=dict)
+    progress: StepLine | None = None
+
+
+class ConsoleReader:
+    """Feed bytes, then read the fields. `flush` at the end of the log, once."""
+
+    def __init__(self, offset: int = 0) -> None:
+        self._splitter = LineSplitter(offset)
+        self.rows = TrainerRows()
+        self.bars = TrainBars()
+        self.deepspeed = DeepSpeedLines()
+        self.rccl = RcclLines()
+        self.job = JobLines()
+        self.steps = Steps()
+        self.failure = FailureScan()
+        self.marks = Marks()
+        self.progress_offset = -1
+        self._last_step = -1
+        self._half_dict: tuple[RawLine, str, str | None] | None = None
+
+    @property
+    def offset(self) -> int:
+        """Start of the line that is still open."""
+        return self._splitter.offset
+
+    def feed(self, data: bytes) -> None:
+        """Take a portion of the log."""
+        for raw in self._splitter.feed(data):
+            self._take_raw(raw)
+
+    def flush(self) -> None:
+        """Take the last line, which has no end."""
+        for raw in self._splitter.flush():
+            self._take_raw(raw)
+        self.marks.cut_dict = self._half_dict is not None
+
+    def _take_raw(self, raw: RawLine) -> None:
+        if not raw.data or raw.data.isspace():
+            return
+        nested = _CURSOR_UP in raw.data
+        self.marks.ansi |= b"\x1b[" in raw.data
+        text = decode_text(raw.data, first=raw.offset == 0)
+        if self._half_dict is not None and self._join_half_dict(raw, text):
+            return
+        self.marks.lines += 1
+        self.marks.last_offset = raw.offset
+        origin = read_origin(text)
+        body = text[origin.body_at :]
+        for piece in _pieces(body):
+            if isinstance(piece, Bar):
+                self._take_bar(piece, raw, nested)
+            elif isinstance(piece, TrainerDict):
+                self._take_dict(piece, raw, origin.host)
+            else:
+                self._take_text(piece, body, text, raw)
+
+    def _take_bar(self, bar: Bar, raw: RawLine, nested: bool) -> None:
+        if not self.bars.take(bar, nested=nested):
+            return
+        step = self.bars.step
+        if step is None:
+            return
+        self.rows.place_waiting(step)
+        self._note_step(step, raw.offset)
+        if "loss" in bar.values and not bar.desc.lower().startswith("eval"):
+            found = TrainerDict(kind="train", values=bar.values, start=0, stop=0)
+            self.rows.take(found, offset=raw.offset, step=bar.done, source=None)
+
+    def _take_dict(self, found: TrainerDict, raw: RawLine, source: str | None) -> None:
+        self.job.phase = "training"
+        step = self.bars.step if self.bars.step is not None else self._callback_step()
+        row = self.rows.take(found, offset=raw.offset, step=step, source=source)
+        if found.kind == "train":
+            self.bars.note_row()
+        if row is not None and found.kind == "train":
+            self.progress_offset = raw.offset
+        if found.kind == "final":
+            self.job.ended_offset = raw.offset
+
+    def _callback_step(self) -> int | None:
+        return None
+
+    def _take_text(self, piece: str, body: str, text: str, raw: RawLine) -> None:
+        if find_dict_start(piece) >= 0:
+            self._half_dict = (raw, piece, None)
+            return
+        origin = read_origin(piece) if piece is not body else read_origin(text)
+        inner = piece[origin.body_at :] if piece is not body else body
+        line = Line(raw.offset, raw.end, text, raw.overwritten, Level.INFO, origin.rank, origin.host, origin.body_at)
+        self._count_marks(text, inner)
+        self.rccl.take(inner, origin.rank)
+        self.deepspeed.take(inner)
+        self.job.take(inner, raw.offset)
+        if self.job.total_steps is not None:
+            self.bars.expected_total = self.job.total_steps
+        if "Running Evaluation" in inner or "Running Prediction" in inner:
+            self.bars.evaluating = True
+        if "Continuing training from global step" in inner:
+            self.rows.begin_segment(self.job.resumed_from)
+        if step_line := parse_step_line(inner):
+            self._take_step_line(step_line, raw)
+        self.failure.take(line, inner)
+
+    def _take_step_line(self, found: StepLine, raw: RawLine) -> None:
+        self.job.phase = "training"
+        if found.kind == "progress":
+            self.steps.progress = found
+        elif found.kind == "reward":
+            self.steps.rewards.append(found.values["reward"])
+        elif found.kind == "rate":
+            self.steps.rates.update(found.values)
+        elif not self.steps.lines or found != self.steps.lines[-1]:
+            self.steps.lines.append(found)
+        self.steps.forms[found.form] = self.steps.forms.get(found.form, 0) + 1
+        if found.step is not None:
+            self._note_step(found.step, raw.offset)
+
+    def _note_step(self, step: int, offset: int) -> None:
+        if step > self._last_step:
+            self.progress_offset = offset
+        self._last_step = step
+        self.job.note_progress(step)
+
+    def _count_marks(self, text: str, body: str) -> None:
+        if any(mark in body for mark in _TRAINER_MARKS):
+            self.marks.trainer += 1
+        if text.startswith("(") and " ip=" in text[:120]:
+            self.marks.ray += 1
+        elif "ray.exceptions" in body or "ray::" in body or "RayTask" in body or "raylet" in body:
+            self.marks.ray += 1
+
+    def _join_half_dict(self, raw: RawLine, text: str) -> bool:
+        """A dict that the terminal broke into two lines; anything else means that it was cut for good."""
+        assert self._half_dict is not None
+        first, start, _ = self._half_dict
+        if not text[:1] in (" ", "'", '"') or len(start) > 4000:
+            self._half_dict = None
+            self.marks.cut_dict = False
+            return False
+        whole = start + text
+        found = parse_trainer_dict(whole)
+        if found is None:
+            self._half_dict = (first, whole, None)
+            return True
+        self._half_dict = None
+        self._take_dict(found, first, None)
+        return True
+
+
+def _pieces(body: str) -> Iterator[str | Bar | TrainerDict]:
+    """Bars, dicts and the text between them: several are often glued into one line."""
+    rest = body
+    while rest:
+        bar = find_bar(rest)
+        found = parse_trainer_dict(rest)
+        if bar is None and found is None:
+            if not rest.isspace():
+                yield rest
+            return
+        first: Bar | TrainerDict = bar if found is None or (bar is not None and bar.start < found.start) else found  # type: ignore[assignment]
+        before = rest[: first.start]
+        if before and not before.isspace():
+            if isinstance(first, Bar) or not _is_logger_head(before):
+                yield before
+        yield first
+        rest = rest[first.stop :]
+
+
+def _is_logger_head(text: str) -> bool:
+    """`[INFO|2025-08-14 09:11:40] logging.py:157 >> ` and `05/21/2024 16:02:11 - INFO - llmtuner... - ` before a dict."""
+    return text.rstrip().endswith((">>", " -", ":"))
+
+
+def final_rows(reader: ConsoleReader) -> list[Row]:
+    """Convenience for callers that only draw: the current training rows."""
+    return reader.rows.train

@@ -1,0 +1,294 @@
+"""Console lines into the one cause of a failure, its evidence, and what is only a consequence.
+
+`FailureScan` takes lines in order and keeps little: per signature the first places, ranks and counts. `conclude` weighs
+them: who knows most (kernel, scheduler, driver) wins over the program's own error, that over what other ranks report, and
+that over a process that is simply gone; the earliest wins among equals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backend.parsing.failure_facts import read_facts
+from backend.parsing.launcher import NOISE, LauncherLines
+from backend.parsing.lines import Line
+from backend.parsing.signatures import PEER, REMARKS, SIGNATURES, STOP, Remark, Signature
+
+MAX_EVIDENCE = 4
+_CONTEXT_LINES = 12
+_EVIDENCE_CHARACTERS = 400
+_WRAP_WIDTH = 60
+_SOURCE_LINE = re.compile(r"""^\s*(?:raise\b|return\b|[\W\d]*\braise \w+\(|.*\braise \w+\(["'f].*\{|│|\S*>\s+\d+\s|\d+\s+(?:if|raise|return)\b)""")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Refused|Invalid|TimeoutExpired|Unsupported\w*)|StopIteration)\b(?:: ?(.*))?$")
+_FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')
+_BENIGN = re.compile(r"bitsandbytes|Can't initialize amdsmi")
+"""Libraries that print a traceback at import and go on without."""
+_NOT_OWN = frozenset({"ChildFailedError", "CalledProcessError", "SignalException", "SystemExit"})
+
+_BY_NEED: dict[str, list[Signature | Remark]] = {}
+_ALL: tuple[Signature | Remark, ...] = (*SIGNATURES, *REMARKS)
+for _one in _ALL:
+    _BY_NEED.setdefault(_one.needs, []).append(_one)
+NEEDS: tuple[str, ...] = tuple(_BY_NEED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A piece of the log that proves something, and where it stands."""
+
+    text: str
+    offset: int
+    rank: int | None = None
+
+
+@dataclass(slots=True)
+class Finding:
+    """All matches of one cause."""
+
+    code: str
+    weight: int
+    offset: int
+    last_offset: int
+    count: int = 0
+    trainer: bool = False
+    phase: str | None = None
+    evidence: list[Evidence] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    texts: set[str] = field(default_factory=set)
+    context: list[str] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """Numbers and names in the text."""
+        return read_facts(self.code, self.groups, "\n".join(self.context))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exception_:
+    """An exception that ended a traceback and whose meaning the table does not know."""
+
+    name: str
+    text: str
+    offset: int
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the lines say about the end. `root` None: nothing failed, or nothing known."""
+
+    root: Finding | None
+    others: tuple[Finding, ...]
+    exception: Exception_ | None
+    secondary: bool
+    failed: bool
+    first_failing_rank: int | None
+    first_printing_rank: int | None
+    failing_ranks: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Traceback:
+    """A traceback being printed by one rank."""
+
+    offset: int
+    ignored: bool = False
+    frames: int = 0
+
+
+class FailureScan:
+    """Takes every line that is neither a progress bar nor a trainer dict."""
+
+    def __init__(self) -> None:
+        self.findings: dict[str, Finding] = {}
+        self.remarks: dict[str, list[Evidence]] = {}
+        self.launcher = LauncherLines()
+        self.exceptions: list[Exception_] = []
+        self.last_frames: deque[tuple[str, str]] = deque(maxlen=64)
+        self.traceback_ranks: list[int] = []
+        self.ignored_exceptions = 0
+        self._open: dict[int | None, _Traceback] = {}
+        self._watching: list[tuple[Finding, int]] = []
+        self._previous = ""
+        self._previous_rank: int | None = None
+        self._previous_open = False
+        self._split_name: str | None = None
+
+    def take(self, line: Line, body: str) -> None:
+        """One line; `body` is its text without the prefix (or a piece of it behind a progress bar)."""
+        rank = self._rank_of(line, body)
+        self._feed_context(body)
+        self.launcher.take(body)
+        self._follow_traceback(line, body, rank)
+        if not _SOURCE_LINE.match(body):
+            matched = self._scan(line, body, rank)
+            if not matched and self._previous_open:
+                matched = self._scan(line, self._previous + body, rank) or self._scan(line, f"{self._previous} {body}", rank)
+            self._previous_open = not matched and len(body) >= _WRAP_WIDTH and body[-1:] not in ".:!" and _looks_bad(body)
+            self._previous = body.rstrip()[-300:]
+        self._previous_rank = rank
+
+    def _rank_of(self, line: Line, body: str) -> int | None:
+        """The line's own rank; a line that the terminal broke at its width continues the one before."""
+        if line.rank is None and self._previous_open and len(line.text) >= _WRAP_WIDTH and not body.startswith(("[", "Traceback")):
+            return self._previous_rank
+        return line.rank
+
+    def _feed_context(self, body: str) -> None:
+        if not self._watching:
+            return
+        still = []
+        for finding, left in self._watching:
+            finding.context.append(body)
+            if left > 1:
+                still.append((finding, left - 1))
+        self._watching = still
+
+    def _scan(self, line: Line, text: str, rank: int | None) -> bool:
+        matched = False
+        for need in NEEDS:
+            if need in text:
+                for one in _BY_NEED[need]:
+                    if found := one.pattern.search(text):
+                        matched = True
+                        if isinstance(one, Signature):
+                            self._note(one, found, line, text, rank)
+                        else:
+                            self._remark(one, found, line, text, rank)
+        return matched
+
+    def _note(self, one: Signature, found: re.Match[str], line: Line, text: str, rank: int | None) -> None:
+        finding = self.findings.get(one.code)
+        if finding is None:
+            finding = self.findings[one.code] = Finding(one.code, one.weight, line.offset, line.offset, phase=one.phase)
+        better = one.weight > finding.weight
+        finding.weight = max(finding.weight, one.weight)
+        finding.last_offset = line.offset
+        finding.count += 1
+        finding.trainer |= one.trainer
+        if rank is not None and rank not in finding.ranks:
+            finding.ranks.append(rank)
+        if line.host and line.host not in finding.hosts:
+            finding.hosts.append(line.host)
+        shown = _shorten(text, found)
+        if len(finding.texts) < 64:
+            finding.texts.add(shown)
+        piece = Evidence(text=shown, offset=line.offset, rank=rank)
+        known = any(one.text == shown for one in finding.evidence)
+        if better and not known:
+            finding.evidence.insert(0, piece)
+            del finding.evidence[MAX_EVIDENCE:]
+        elif not known and len(finding.evidence) < MAX_EVIDENCE:
+            finding.evidence.append(piece)
+        finding.groups = {**{k: v for k, v in found.groupdict().items() if v}, **finding.groups}
+        if len(finding.context) < 64:
+            finding.context.append(text)
+            self._watching.append((finding, _CONTEXT_LINES))
+
+    def _remark(self, one: Remark, found: re.Match[str], line: Line, text: str, rank: int | None) -> None:
+        seen = self.remarks.setdefault(one.code, [])
+        if len(seen) < MAX_EVIDENCE:
+            seen.append(Evidence(text=_shorten(text, found), offset=line.offset, rank=rank))
+
+    def _follow_traceback(self, line: Line, body: str, rank: int | None) -> None:
+        if body.startswith("Exception ignored in"):
+            self._open[rank] = _Traceback(line.offset, ignored=True)
+            self.ignored_exceptions += 1
+        elif "Traceback (most recent call last)" in body:
+            before = self._open.get(rank)
+            if before is None or not before.ignored or before.frames:
+                self._open[rank] = _Traceback(line.offset)
+            if rank is not None and rank not in self.traceback_ranks:
+                self.traceback_ranks.append(rank)
+        elif frame := _FRAME.match(body):
+            self.last_frames.append((frame[1], frame[2]))
+            if rank in self._open:
+                self._open[rank].frames += 1
+        elif found := _EXCEPTION.match(body.rstrip()):
+            self._end_traceback(line, body, rank, found)
+
+    def _end_traceback(self, line: Line, body: str, rank: int | None, found: re.Match[str]) -> None:
+        trace = self._open.pop(rank, None)
+        if trace is not None and trace.ignored:
+            return
+        if found[1] in _NOT_OWN or NOISE.search(body) or _BENIGN.search(body):
+            return
+        if len(self.exceptions) < 256:
+            self.exceptions.append(Exception_(name=found[1], text=body[:_EVIDENCE_CHARACTERS], offset=line.offset, rank=rank))
+
+    def conclude(self, *, progress_offset: int = -1) -> Verdict:
+        """Weigh the findings. `progress_offset`: where the step last grew; an error before it did not end the job."""
+        live = [one for one in self.findings.values() if one.last_offset >= progress_offset and self._is_cause(one)]
+        live = _without_consequences(live)
+        root = max(live, key=lambda one: (one.weight, -one.offset), default=None)
+        exception = self._last_exception(progress_offset, root)
+        cut = any(not one.ignored and one.offset > progress_offset for one in self._open.values())
+        failed = root is not None or exception is not None or self.launcher.failed or cut
+        ranks = tuple(sorted(root.ranks)) if root else ()
+        return Verdict(
+            root=root, others=tuple(one for one in live if one is not root), exception=exception,
+            secondary=self._has_secondary(root, live), failed=failed,
+            first_failing_rank=self._first_failing_rank(root), first_printing_rank=self._first_printing_rank(root),
+            failing_ranks=ranks,
+        )  # fmt: skip
+
+    def _is_cause(self, one: Finding) -> bool:
+        """Rows with a wrong role are dropped with a warning: a cause only when none was left."""
+        if one.code == "role_tag_mismatch":
+            return "all_samples_dropped" in self.findings
+        return True
+
+    def _last_exception(self, progress_offset: int, root: Finding | None) -> Exception_ | None:
+        late = [one for one in self.exceptions if one.offset >= progress_offset]
+        return late[-1] if late and root is None else None
+
+    def _has_secondary(self, root: Finding | None, live: list[Finding]) -> bool:
+        if root is None:
+            return False
+        proofs = " ".join(root.context)
+        unlike = any(one.name not in proofs and one.text not in proofs for one in self.exceptions)
+        return unlike or self.ignored_exceptions > 0 or any(one is not root and one.weight <= PEER for one in live)
+
+    def _first_failing_rank(self, root: Finding | None) -> int | None:
+        if self.launcher.rank is not None:
+            return self.launcher.rank
+        if self.launcher.local_rank is not None and (self.launcher.nodes or 1) == 1:
+            return self.launcher.local_rank
+        if root is None:
+            return self.traceback_ranks[0] if self.traceback_ranks else None
+        if "lagging_rank" in root.groups:
+            return int(root.groups["lagging_rank"])
+        if root.weight == PEER:
+            return None
+        return root.ranks[0] if root.ranks else None
+
+    def _first_printing_rank(self, root: Finding | None) -> int | None:
+        printed = root.ranks[0] if root and root.ranks else None
+        return printed if printed != self._first_failing_rank(root) else None
+
+
+def _without_consequences(live: list[Finding]) -> list[Finding]:
+    """A stop from outside comes first and ranks then fall over: what follows it is no cause of its own."""
+    stops = [one for one in live if STOP <= one.weight <= STOP + 15]
+    if not stops:
+        return live
+    first = min(stops, key=lambda one: one.offset)
+    return [one for one in live if one.offset <= first.offset or STOP <= one.weight <= STOP + 15 or one.weight < PEER or one.weight == 100]
+
+
+def _shorten(text: str, found: re.Match[str]) -> str:
+    """The line, or the part around the match when it is long."""
+    text = text.strip()
+    if len(text) <= _EVIDENCE_CHARACTERS:
+        return text
+    start = max(0, min(found.start() - 60, len(text) - _EVIDENCE_CHARACTERS))
+    return text[start : start + _EVIDENCE_CHARACTERS]
+
+
+def _looks_bad(text: str) -> bool:
+    return "rror" in text or "atchdog" in text or "xception" in text or "NCCL" in text or "assert" in text

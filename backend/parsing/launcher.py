@@ -1,0 +1,113 @@
+"""The blocks that launchers print at the end (torchrun, DeepSpeed, srun, Slurm) into who failed first, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_ROOT = re.compile(r"Root Cause \(first observed failure\)")
+_FIELD = re.compile(r"^\s+(time|host|rank|exitcode|error_file|traceback)\s*: (.*)")
+_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_EXIT = re.compile(r"(-?\d+) \(pid: (\d+)\)")
+_AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_CLOSING = re.compile(r"Sending process (\d+) closing signal (\w+)")
+_COMMAND = re.compile(r"CalledProcessError: Command .*?returned non-zero exit status (\d+)")
+_NPROC = re.compile(r"--nproc[-_]per[-_]node'?[,=\s]+'?(\d+)")
+_NNODES = re.compile(r"--nnodes'?[,=\s]+'?(\d+)")
+_TASKS = re.compile(r"Initializing (\d+) distributed tasks at: (\S+?):(\d+)")
+_NODE_RANK = re.compile(r"num nodes: (\d+), node rank: (\d+)")
+_SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+)")
+_DEEPSPEED = re.compile(r"Process (\d+) exits with return code = (-?\d+)")
+_SHELL = re.compile(r"^(?:Aborted|Segmentation fault|Bus error|Killed|Floating point exception)\b(?: \(core dumped\))?$")
+_SHELL_SIGNALS = {"Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Killed": 9, "Floating point exception": 8}
+NOISE = re.compile(
+    r"ChildFailedError|CalledProcessError|SignalException|subprocess\.|returned non-zero exit status|DistNetworkError|<NO_OTHER_FAILURES>"
+)
+"""What launchers raise because a child ended: never a cause."""
+
+
+@dataclass(slots=True)
+class LauncherLines:
+    """Takes lines in order; the fields hold what was found so far."""
+
+    failed: bool = False
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str = ""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    processes_per_node: int | None = None
+    nodes: int | None = None
+    node_ranks: list[int] = field(default_factory=list)
+    port: int | None = None
+    master: str = ""
+    starts: int = 0
+    closing_signal: str = ""
+    task_errors: list[str] = field(default_factory=list)
+    _in_root: bool = False
+
+    def take(self, text: str) -> None:
+        """Most lines are none of a launcher's: the tests are cheap ones."""
+        if self._in_root:
+            self._take_field(text)
+        if "Root Cause" in text and _ROOT.search(text):
+            self._in_root, self.failed = True, True
+        elif "local_rank:" in text and (found := _AGENT.search(text)):
+            self._take_agent(int(found[1]), int(found[2]))
+        elif "closing signal" in text and (found := _CLOSING.search(text)):
+            self.closing_signal = found[2]
+        elif "nproc" in text or "Initializing" in text or "num nodes" in text:
+            self._take_start(text)
+        elif "exits with return code" in text and (found := _DEEPSPEED.search(text)):
+            self.failed = True
+            self._set_exit(int(found[2]))
+        elif "srun: error" in text and (found := _SRUN.search(text)):
+            self.failed = True
+            if len(self.task_errors) < 64:
+                self.task_errors.append(f"{found[1]}: task {found[2]}: {found[3]}")
+        elif len(text) < 60 and _SHELL.match(text):
+            self.failed = True
+            self.exit_signal = _SHELL_SIGNALS[text.split(" (")[0]]
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the whole job, None when the launcher does not say."""
+        return self.processes_per_node * (self.nodes or 1) if self.processes_per_node else None
+
+    def _take_field(self, text: str) -> None:
+        found = _FIELD.match(text)
+        if found is None:
+            self._in_root = text.strip().startswith("[") or not text.strip().startswith("=")
+            return
+        name, value = found[1], found[2]
+        if name == "host":
+            self.host = value.strip()
+        elif name == "rank" and (rank := _RANK.match(value)):
+            self.rank, self.local_rank = int(rank[1]), int(rank[2])
+        elif name == "exitcode" and (code := _EXIT.match(value)):
+            self._set_exit(int(code[1]))
+
+    def _take_agent(self, code: int, local_rank: int) -> None:
+        self.failed = True
+        self._set_exit(code)
+        if self.local_rank is None:
+            self.local_rank = local_rank
+
+    def _set_exit(self, code: int) -> None:
+        if code < 0:
+            self.exit_signal = -code
+        else:
+            self.exit_code = code
+
+    def _take_start(self, text: str) -> None:
+        if found := _TASKS.search(text):
+            self.starts += 1
+            self.processes_per_node, self.master, self.port = int(found[1]), found[2], int(found[3])
+        if found := _NODE_RANK.search(text):
+            self.nodes = int(found[1])
+            if int(found[2]) not in self.node_ranks:
+                self.node_ranks.append(int(found[2]))
+        if found := _NPROC.search(text):
+            self.processes_per_node = int(found[1])
+        if found := _NNODES.search(text):
+            self.nodes = int(found[1])

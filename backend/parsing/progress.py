@@ -1,0 +1,77 @@
+"""A progress bar (tqdm) or a callback's own progress line into steps and seconds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BAR = re.compile(
+    r"(?P<desc>[^|\r\n]*?)(?P<percent>\d{1,3})%\|[^|]*\|\s*(?P<done>[\d.,]+[kMG]?)/(?P<total>[\d.,]+[kMG]?)\s"
+    r"\[(?P<elapsed>[\d:]+|\d+ days?, [\d:]+)<(?P<left>[\d:?]+|\d+ days?, [\d:?]+)"
+    r"(?:,\s*(?P<rate>[\d.?]+)\s*(?P<unit>s/|)\s*(?P<what>[\w ]+?)(?P<per>/s|))?(?P<post>,\s[^\]]*)?\]"
+)
+_POST = re.compile(r"([\w./-]+)=\s*(-?[\d.]+(?:e[+-]?\d+)?|nan|inf)", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
+_MAX_DESCRIPTION = 160
+_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One state of a bar. `seconds_per_item` is what tqdm shows (smoothed), None while it shows `?`.
+
+    `start` and `stop` are the positions in the text: other output is often glued to either side.
+    """
+
+    desc: str
+    done: int
+    total: int
+    elapsed: float | None
+    left: float | None
+    seconds_per_item: float | None
+    values: dict[str, float]
+    start: int
+    stop: int
+
+
+def find_bar(text: str, at: int = 0) -> Bar | None:
+    """The first bar in the text, or None."""
+    percent = text.find("%|", at)
+    if percent < 0:
+        return None
+    match = _BAR.match(text, _description_start(text, max(at, percent - _MAX_DESCRIPTION), percent))
+    if match is None:
+        return None
+    post = match["post"] or ""
+    return Bar(
+        desc=match["desc"].strip(), done=_count(match["done"]), total=_count(match["total"]),
+        elapsed=parse_clock(match["elapsed"]), left=parse_clock(match["left"]), seconds_per_item=_seconds_per_item(match),
+        values={key: float(value) for key, value in _POST.findall(post)},
+        start=match.start("desc") if match["desc"].strip() else match.start("percent"), stop=match.end(),
+    )  # fmt: skip
+
+
+def parse_clock(text: str) -> float | None:
+    """Seconds of `MM:SS`, `H:MM:SS` or `1 day, H:MM:SS`; None for `?` and anything else."""
+    match = _CLOCK.match(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _description_start(text: str, at: int, percent: int) -> int:
+    """A description is a few words in front of the bar; output of other programs glued before it ends in a bracket."""
+    return max(at, text.rfind("}", at, percent) + 1, text.rfind("]", at, percent) + 1)
+
+
+def _count(text: str) -> int:
+    scale = _SCALE.get(text[-1], 1.0)
+    return round(float(text.rstrip("kMG").replace(",", "")) * scale)
+
+
+def _seconds_per_item(match: re.Match[str]) -> float | None:
+    rate = match["rate"]
+    if rate is None or "?" in rate or not float(rate):
+        return None
+    return float(rate) if match["unit"] else 1 / float(rate)
