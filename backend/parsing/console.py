@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from backend.parsing.deepspeed_lines import DeepSpeedLines
 from backend.parsing.failure import FailureScan
 from backend.parsing.job_lines import JobLines
-from backend.parsing.lines import Level, Line, LineSplitter, RawLine, decode_text, read_origin
+from backend.parsing.lines import NOBODY, Line, LineSplitter, Origin, RawLine, decode_text, read_origin
 from backend.parsing.progress import Bar, find_bar
 from backend.parsing.rccl import RcclLines
 from backend.parsing.step_lines import StepLine, parse_step_line
-from backend.parsing.train_bars import TrainBars
+from backend.parsing.train_bars import TrainBars, phase_of_bar
 from backend.parsing.trainer_dict import TrainerDict, find_dict_start, parse_trainer_dict
-from backend.parsing.trainer_rows import Row, TrainerRows
+from backend.parsing.trainer_rows import TrainerRows
 
+_NARROWEST = 72
+_LONGEST = 10_000
 _CURSOR_UP = b"\x1b[A"
 _TRAINER_MARKS = (
     "llamafactory", "LLaMA-Factory", "llmtuner", "transformers/", "torch/distributed/elastic", "torch.distributed.elastic",
@@ -51,6 +53,26 @@ class Steps:
     progress: StepLine | None = None
 
 
+class WrapWatch:
+    """Who printed a line, also when the terminal broke it at its width: the second half has no prefix of its own."""
+
+    def __init__(self) -> None:
+        self._before = ""
+        self._width = 0
+        self._rank: int | None = None
+
+    def origin_of(self, text: str) -> Origin:
+        """Rank and host; a continuation inherits the rank of the line before it."""
+        origin = read_origin(text)
+        if len(text) == len(self._before) >= _NARROWEST:
+            self._width = len(text)
+        fits = bool(self._width) and len(self._before) == self._width >= len(text)
+        if fits and origin == NOBODY and text[:1] != "[":
+            origin = Origin(self._rank, None, 0)
+        self._before, self._rank = text, origin.rank
+        return origin
+
+
 class ConsoleReader:
     """Feed bytes, then read the fields. `flush` at the end of the log, once."""
 
@@ -66,7 +88,8 @@ class ConsoleReader:
         self.marks = Marks()
         self.progress_offset = -1
         self._last_step = -1
-        self._half_dict: tuple[RawLine, str, str | None] | None = None
+        self._half_dict: tuple[RawLine, str] | None = None
+        self._wraps = WrapWatch()
 
     @property
     def offset(self) -> int:
@@ -89,12 +112,14 @@ class ConsoleReader:
             return
         nested = _CURSOR_UP in raw.data
         self.marks.ansi |= b"\x1b[" in raw.data
-        text = decode_text(raw.data, first=raw.offset == 0)
+        text = _clip(decode_text(raw.data, first=raw.offset == 0))
         if self._half_dict is not None and self._join_half_dict(raw, text):
             return
         self.marks.lines += 1
         self.marks.last_offset = raw.offset
-        origin = read_origin(text)
+        origin = self._wraps.origin_of(text)
+        if text[:1] == "(" and " ip=" in text[: origin.body_at]:
+            self.marks.ray += 1
         body = text[origin.body_at :]
         for piece in _pieces(body):
             if isinstance(piece, Bar):
@@ -102,10 +127,12 @@ class ConsoleReader:
             elif isinstance(piece, TrainerDict):
                 self._take_dict(piece, raw, origin.host)
             else:
-                self._take_text(piece, body, text, raw)
+                inner, whose = (piece, origin) if piece is body else _own_origin(piece, origin)
+                self._take_text(inner, whose, raw)
 
     def _take_bar(self, bar: Bar, raw: RawLine, nested: bool) -> None:
         if not self.bars.take(bar, nested=nested):
+            self.job.phase = phase_of_bar(bar.desc) or self.job.phase
             return
         step = self.bars.step
         if step is None:
@@ -130,14 +157,12 @@ class ConsoleReader:
     def _callback_step(self) -> int | None:
         return None
 
-    def _take_text(self, piece: str, body: str, text: str, raw: RawLine) -> None:
-        if find_dict_start(piece) >= 0:
-            self._half_dict = (raw, piece, None)
+    def _take_text(self, inner: str, origin: Origin, raw: RawLine) -> None:
+        if find_dict_start(inner) >= 0:
+            self._half_dict = (raw, inner)
             return
-        origin = read_origin(piece) if piece is not body else read_origin(text)
-        inner = piece[origin.body_at :] if piece is not body else body
-        line = Line(raw.offset, raw.end, text, raw.overwritten, Level.INFO, origin.rank, origin.host, origin.body_at)
-        self._count_marks(text, inner)
+        line = Line(raw.offset, raw.end, inner, raw.overwritten, None, origin.rank, origin.host, 0)
+        self._count_marks(inner)
         self.rccl.take(inner, origin.rank)
         self.deepspeed.take(inner)
         self.job.take(inner, raw.offset)
@@ -171,26 +196,24 @@ class ConsoleReader:
         self._last_step = step
         self.job.note_progress(step)
 
-    def _count_marks(self, text: str, body: str) -> None:
+    def _count_marks(self, body: str) -> None:
         if any(mark in body for mark in _TRAINER_MARKS):
             self.marks.trainer += 1
-        if text.startswith("(") and " ip=" in text[:120]:
-            self.marks.ray += 1
-        elif "ray.exceptions" in body or "ray::" in body or "RayTask" in body or "raylet" in body:
+        if "ray.exceptions" in body or "ray::" in body or "RayTask" in body or "raylet" in body:
             self.marks.ray += 1
 
     def _join_half_dict(self, raw: RawLine, text: str) -> bool:
         """A dict that the terminal broke into two lines; anything else means that it was cut for good."""
         assert self._half_dict is not None
-        first, start, _ = self._half_dict
-        if not text[:1] in (" ", "'", '"') or len(start) > 4000:
+        first, start = self._half_dict
+        if text[:1] not in (" ", "'", '"') or len(start) > 4000:
             self._half_dict = None
             self.marks.cut_dict = False
             return False
         whole = start + text
         found = parse_trainer_dict(whole)
         if found is None:
-            self._half_dict = (first, whole, None)
+            self._half_dict = (first, whole)
             return True
         self._half_dict = None
         self._take_dict(found, first, None)
@@ -209,9 +232,8 @@ def _pieces(body: str) -> Iterator[str | Bar | TrainerDict]:
             return
         first: Bar | TrainerDict = bar if found is None or (bar is not None and bar.start < found.start) else found  # type: ignore[assignment]
         before = rest[: first.start]
-        if before and not before.isspace():
-            if isinstance(first, Bar) or not _is_logger_head(before):
-                yield before
+        if before and not before.isspace() and (isinstance(first, Bar) or not _is_logger_head(before)):
+            yield before
         yield first
         rest = rest[first.stop :]
 
@@ -221,6 +243,14 @@ def _is_logger_head(text: str) -> bool:
     return text.rstrip().endswith((">>", " -", ":"))
 
 
-def final_rows(reader: ConsoleReader) -> list[Row]:
-    """Convenience for callers that only draw: the current training rows."""
-    return reader.rows.train
+def _clip(text: str) -> str:
+    """A printed training example can be megabytes long: what matters stands at the ends."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2000]} ... {text[-2000:]}"
+
+
+def _own_origin(piece: str, line: Origin) -> tuple[str, Origin]:
+    """Text glued behind a bar often has its own prefix."""
+    origin = read_origin(piece)
+    if origin.rank is None and origin.host is None:
+        return piece, line
+    return piece[origin.body_at :], origin

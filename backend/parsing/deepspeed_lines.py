@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_STEP = re.compile(r"(?:\[Rank (\d+)\] )?step=(\d+), skipped=(\d+), lr=\[([^\]]*)\](?:, mom=\[(.*?)\](?=$|\s|\[\d{4}))?")
+_STEP = re.compile(
+    r"(?:\[Rank (\d+)\] )?step=(\d+), skipped=(\d+), lr=\[([^\]]*)\](?:, mom=\[(.*?)\](?=$|\s|\[\d{4}))?"
+)
 _TIMER = re.compile(
     r"(?:epoch=(\d+)/)?micro_step=(\d+)/global_step=(\d+), RunningAvgSamplesPerSec=([\d.]+), CurrSamplesPerSec=([\d.]+)"
     r"(?:, MemAllocated=([\d.]+)GB, MaxMemAllocated=([\d.]+)GB)?"

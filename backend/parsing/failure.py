@@ -19,10 +19,18 @@ from backend.parsing.signatures import PEER, REMARKS, SIGNATURES, STOP, Remark, 
 
 MAX_EVIDENCE = 4
 _CONTEXT_LINES = 12
+_RECENT_LINES = 16
+_MAX_CONTEXT = 96
+_MAX_OFFSETS = 4096
 _EVIDENCE_CHARACTERS = 400
 _WRAP_WIDTH = 60
-_SOURCE_LINE = re.compile(r"""^\s*(?:raise\b|return\b|[\W\d]*\braise \w+\(|.*\braise \w+\(["'f].*\{|│|\S*>\s+\d+\s|\d+\s+(?:if|raise|return)\b)""")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Refused|Invalid|TimeoutExpired|Unsupported\w*)|StopIteration)\b(?:: ?(.*))?$")
+_SOURCE_LINE = re.compile(
+    r"""^\s*(?:raise\b|return\b|[\W\d]*\braise \w+\(|.*\braise \w+\(["'f].*\{|│|\S*>\s+\d+\s|\d+\s+(?:if|raise|return)\b)"""
+)
+_EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_][\w]*\.)*"
+    r"([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Refused|Invalid|TimeoutExpired|Unsupported\w*)|StopIteration)\b(?:: ?(.*))?$"
+)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')
 _BENIGN = re.compile(r"bitsandbytes|Can't initialize amdsmi")
 """Libraries that print a traceback at import and go on without."""
@@ -56,6 +64,7 @@ class Finding:
     trainer: bool = False
     phase: str | None = None
     evidence: list[Evidence] = field(default_factory=list)
+    offsets: set[int] = field(default_factory=set)
     ranks: list[int] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
@@ -114,30 +123,27 @@ class FailureScan:
         self.ignored_exceptions = 0
         self._open: dict[int | None, _Traceback] = {}
         self._watching: list[tuple[Finding, int]] = []
+        self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
         self._previous = ""
-        self._previous_rank: int | None = None
         self._previous_open = False
-        self._split_name: str | None = None
 
     def take(self, line: Line, body: str) -> None:
         """One line; `body` is its text without the prefix (or a piece of it behind a progress bar)."""
-        rank = self._rank_of(line, body)
+        rank = line.rank
         self._feed_context(body)
-        self.launcher.take(body)
+        self.launcher.take(body, line.offset)
         self._follow_traceback(line, body, rank)
         if not _SOURCE_LINE.match(body):
             matched = self._scan(line, body, rank)
             if not matched and self._previous_open:
-                matched = self._scan(line, self._previous + body, rank) or self._scan(line, f"{self._previous} {body}", rank)
-            self._previous_open = not matched and len(body) >= _WRAP_WIDTH and body[-1:] not in ".:!" and _looks_bad(body)
+                matched = self._scan(line, self._previous + body, rank) or self._scan(
+                    line, f"{self._previous} {body}", rank
+                )
+            self._previous_open = (
+                not matched and len(body) >= _WRAP_WIDTH and body[-1:] not in ".:!" and _looks_bad(body)
+            )
             self._previous = body.rstrip()[-300:]
-        self._previous_rank = rank
-
-    def _rank_of(self, line: Line, body: str) -> int | None:
-        """The line's own rank; a line that the terminal broke at its width continues the one before."""
-        if line.rank is None and self._previous_open and len(line.text) >= _WRAP_WIDTH and not body.startswith(("[", "Traceback")):
-            return self._previous_rank
-        return line.rank
+        self._recent.append(body)
 
     def _feed_context(self, body: str) -> None:
         if not self._watching:
@@ -166,29 +172,34 @@ class FailureScan:
         finding = self.findings.get(one.code)
         if finding is None:
             finding = self.findings[one.code] = Finding(one.code, one.weight, line.offset, line.offset, phase=one.phase)
-        better = one.weight > finding.weight
-        finding.weight = max(finding.weight, one.weight)
         finding.last_offset = line.offset
         finding.count += 1
         finding.trainer |= one.trainer
+        if len(finding.offsets) < _MAX_OFFSETS:
+            finding.offsets.add(line.offset)
+        if one.weight > finding.weight:  # the same cause in words that say more
+            finding.weight = one.weight
+            finding.evidence.clear()
+            finding.groups = {}
         if rank is not None and rank not in finding.ranks:
             finding.ranks.append(rank)
         if line.host and line.host not in finding.hosts:
             finding.hosts.append(line.host)
-        shown = _shorten(text, found)
-        if len(finding.texts) < 64:
-            finding.texts.add(shown)
-        piece = Evidence(text=shown, offset=line.offset, rank=rank)
-        known = any(one.text == shown for one in finding.evidence)
-        if better and not known:
-            finding.evidence.insert(0, piece)
-            del finding.evidence[MAX_EVIDENCE:]
-        elif not known and len(finding.evidence) < MAX_EVIDENCE:
-            finding.evidence.append(piece)
-        finding.groups = {**{k: v for k, v in found.groupdict().items() if v}, **finding.groups}
-        if len(finding.context) < 64:
-            finding.context.append(text)
+        if one.weight == finding.weight:
+            self._add_evidence(finding, one, found, line, text, rank)
+        if len(finding.context) < _MAX_CONTEXT and text not in finding.context[-1:]:
+            finding.context += [*self._recent, text] if finding.count == 1 else [text]
             self._watching.append((finding, _CONTEXT_LINES))
+
+    def _add_evidence(
+        self, finding: Finding, one: Signature, found: re.Match[str], line: Line, text: str, rank: int | None
+    ) -> None:
+        shown = found[0].strip() if one.exact else _shorten(text, found)
+        if len(finding.texts) < 64:
+            finding.texts.add(found[0])
+        if len(finding.evidence) < MAX_EVIDENCE and all(piece.text != shown for piece in finding.evidence):
+            finding.evidence.append(Evidence(text=shown, offset=line.offset, rank=rank))
+        finding.groups = {**{name: value for name, value in found.groupdict().items() if value}, **finding.groups}
 
     def _remark(self, one: Remark, found: re.Match[str], line: Line, text: str, rank: int | None) -> None:
         seen = self.remarks.setdefault(one.code, [])
@@ -219,7 +230,9 @@ class FailureScan:
         if found[1] in _NOT_OWN or NOISE.search(body) or _BENIGN.search(body):
             return
         if len(self.exceptions) < 256:
-            self.exceptions.append(Exception_(name=found[1], text=body[:_EVIDENCE_CHARACTERS], offset=line.offset, rank=rank))
+            self.exceptions.append(
+                Exception_(name=found[1], text=body[:_EVIDENCE_CHARACTERS], offset=line.offset, rank=rank)
+            )
 
     def conclude(self, *, progress_offset: int = -1) -> Verdict:
         """Weigh the findings. `progress_offset`: where the step last grew; an error before it did not end the job."""
@@ -227,7 +240,7 @@ class FailureScan:
         live = _without_consequences(live)
         root = max(live, key=lambda one: (one.weight, -one.offset), default=None)
         exception = self._last_exception(progress_offset, root)
-        cut = any(not one.ignored and one.offset > progress_offset for one in self._open.values())
+        cut = any(not one.ignored and one.offset >= progress_offset for one in self._open.values())
         failed = root is not None or exception is not None or self.launcher.failed or cut
         ranks = tuple(sorted(root.ranks)) if root else ()
         return Verdict(
@@ -250,8 +263,7 @@ class FailureScan:
     def _has_secondary(self, root: Finding | None, live: list[Finding]) -> bool:
         if root is None:
             return False
-        proofs = " ".join(root.context)
-        unlike = any(one.name not in proofs and one.text not in proofs for one in self.exceptions)
+        unlike = any(one.offset not in root.offsets for one in self.exceptions)
         return unlike or self.ignored_exceptions > 0 or any(one is not root and one.weight <= PEER for one in live)
 
     def _first_failing_rank(self, root: Finding | None) -> int | None:
@@ -265,7 +277,8 @@ class FailureScan:
             return int(root.groups["lagging_rank"])
         if root.weight == PEER:
             return None
-        return root.ranks[0] if root.ranks else None
+        ranks = root.ranks or self.traceback_ranks  # RCCL warns without a rank, the exception behind it has one
+        return ranks[0] if ranks else None
 
     def _first_printing_rank(self, root: Finding | None) -> int | None:
         printed = root.ranks[0] if root and root.ranks else None
@@ -278,7 +291,11 @@ def _without_consequences(live: list[Finding]) -> list[Finding]:
     if not stops:
         return live
     first = min(stops, key=lambda one: one.offset)
-    return [one for one in live if one.offset <= first.offset or STOP <= one.weight <= STOP + 15 or one.weight < PEER or one.weight == 100]
+    return [
+        one
+        for one in live
+        if one.offset <= first.offset or STOP <= one.weight <= STOP + 15 or one.weight < PEER or one.weight == 100
+    ]
 
 
 def _shorten(text: str, found: re.Match[str]) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 
 _NUMBER = re.compile(r"^-?\d+$")
 _FLOAT = re.compile(r"^-?\d+\.\d+$")
-_TEXT_KEYS = frozenset({"found", "minimum", "maximum", "package", "path", "name", "repo", "symbol", "op", "compiler", "value"})
+_TEXT_KEYS = frozenset(
+    {"found", "minimum", "maximum", "package", "path", "name", "repo", "symbol", "op", "compiler", "value"}
+)
 
 
 def read_facts(code: str, groups: Mapping[str, str], text: str) -> dict[str, object]:
@@ -34,7 +36,8 @@ _OOM_PARTS = (
     ("reserved_unallocated", rf"{_AMOUNT} is reserved by PyTorch but unallocated"),
 )
 _OLD_OOM = re.compile(
-    rf"Tried to allocate {_AMOUNT} \(GPU (\d+); {_AMOUNT} total capacity; {_AMOUNT} already allocated; {_AMOUNT} free; {_AMOUNT} reserved"
+    rf"Tried to allocate {_AMOUNT} \(GPU (\d+); {_AMOUNT} total capacity; {_AMOUNT} already allocated; {_AMOUNT} free; "
+    rf"{_AMOUNT} reserved"
 )
 _OTHER_PROCESS = re.compile(rf"Process (\d+) has {_AMOUNT} memory in use")
 
@@ -73,7 +76,8 @@ def _read_old_oom(found: re.Match[str], names: tuple[str | None, ...], facts: di
 
 def _held_elsewhere(text: str, gib: Mapping[str, float]) -> float | None:
     """GiB that are neither free nor this process's: only said by the numbers, never by the text."""
-    others = sum(float(number) * _GIB[unit] for _, number, unit in _OTHER_PROCESS.findall(text))
+    named = {pid: float(number) * _GIB[unit] for pid, number, unit in _OTHER_PROCESS.findall(text)}
+    others = sum(named.values())
     if others:
         return round(others, 2)
     if "capacity" not in gib or "free" not in gib:
@@ -86,12 +90,22 @@ def _held_elsewhere(text: str, gib: Mapping[str, float]) -> float | None:
 
 
 def _read_pin(text: str, facts: Mapping[str, object]) -> dict[str, object]:
-    found = re.search(r"([\w-]+?)([<>=!~][^ ]*) is required for a normal functioning of this module, but found [\w-]+==([\w.+-]*\w)", text)
+    found = re.search(
+        r"([\w-]+?)([<>=!~][^ ]*) is required for a normal functioning of this module, but found [\w-]+==([\w.+-]*\w)",
+        text,
+    )
     if found is None:
         return {}
     bounds: dict[str, object] = {"package": found[1], "found": found[3]}
     for sign, version in re.findall(r"([<>=!~]=?)([\w.+-]+)", found[2]):
-        name = {">=": "minimum", ">": "minimum", "<=": "maximum", "<": "maximum", "==": "exactly", "!=": "excluded"}.get(sign)
+        name = {
+            ">=": "minimum",
+            ">": "minimum",
+            "<=": "maximum",
+            "<": "maximum",
+            "==": "exactly",
+            "!=": "excluded",
+        }.get(sign)
         if name:
             bounds[name] = version
     return bounds
@@ -115,7 +129,9 @@ def _read_gated(text: str, facts: Mapping[str, object]) -> dict[str, object]:
 def _read_offline(text: str, facts: Mapping[str, object]) -> dict[str, object]:
     if found := re.search(r"Couldn't reach '?([\w./-]+?)'? on the Hub", text):
         return {"repo": found[1], "repo_kind": "dataset"}
-    if found := re.search(r"couldn't find (?:it|them) in the cached files.*?([\w-]+/[\w.-]+) is not the path", text, re.DOTALL):
+    if found := re.search(
+        r"couldn't find (?:it|them) in the cached files.*?([\w-]+/[\w.-]+) is not the path", text, re.DOTALL
+    ):
         return {"repo": found[1], "repo_kind": "model"}
     return {}
 

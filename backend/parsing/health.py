@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,15 @@ EVAL_RISE = 1.02
 _FEW = 3
 
 _ACCURACY_KEYS = ("accuracy", "rewards/accuracies", "eval_rewards/accuracies")
-_PREFERENCE_KEYS = ("rewards/accuracies", "rewards/margins", "accuracy", "rewards/chosen", "reward", "kl", "objective/kl")
+_PREFERENCE_KEYS = (
+    "rewards/accuracies",
+    "rewards/margins",
+    "accuracy",
+    "rewards/chosen",
+    "reward",
+    "kl",
+    "objective/kl",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +62,22 @@ class Health:
 
 
 def check_health(
-    train: Sequence[Point], evals: Sequence[Point] = (), *, stage: str | None = None, fp16: bool = False, epochs: float | None = None
+    train: Sequence[Point],
+    evals: Sequence[Point] = (),
+    *,
+    stage: str | None = None,
+    fp16: bool = False,
+    epochs: float | None = None,
 ) -> Health:
-    """Look at the points of one run, oldest first. `stage`: pt, sft, rm, ppo, dpo or kto; `fp16`: half precision was asked for."""
+    """Look at the points of one run, oldest first. `stage`: pt, sft, rm, ppo, dpo or kto; `fp16`: it was asked for."""
     findings: list[HealthFinding] = []
     facts: dict[str, object] = {}
     losses = [(point.step, point.values["loss"]) for point in train if "loss" in point.values]
     norms = [(point.step, point.values["grad_norm"]) for point in train if "grad_norm" in point.values]
     rates = [point.values["learning_rate"] for point in train if "learning_rate" in point.values]
-    preference = stage in ("dpo", "kto", "ppo", "rm") or any(key in point.values for point in train[-8:] for key in _PREFERENCE_KEYS)
+    preference = stage in ("dpo", "kto", "ppo", "rm") or any(
+        key in point.values for point in train[-8:] for key in _PREFERENCE_KEYS
+    )
     findings += _check_finite(losses, norms, preference, facts)
     findings += _check_norms(norms, facts)
     findings += _check_losses(losses)
@@ -73,7 +89,10 @@ def check_health(
 
 
 def _check_finite(
-    losses: Sequence[tuple[int | None, float]], norms: Sequence[tuple[int | None, float]], preference: bool, facts: dict[str, object]
+    losses: Sequence[tuple[int | None, float]],
+    norms: Sequence[tuple[int | None, float]],
+    preference: bool,
+    facts: dict[str, object],
 ) -> list[HealthFinding]:
     found = []
     bad_norms = [step for step, value in norms if not math.isfinite(value)]
@@ -82,14 +101,37 @@ def _check_finite(
     zero = _tail_length(losses, lambda value: value == 0.0)
     if bad_norms:
         facts["nan_grad_rows"] = len(bad_norms)
-        alive = bool(losses) and math.isfinite(losses[-1][1]) and losses[-1][1] != 0.0 and len(bad_norms) * 2 < len(norms)
+        alive = (
+            bool(losses) and math.isfinite(losses[-1][1]) and losses[-1][1] != 0.0 and len(bad_norms) * 2 < len(norms)
+        )
         code, severity = ("grad_norm_nan_sporadic", Severity.WARNING) if alive else ("grad_norm_nan", Severity.ERROR)
-        found.append(HealthFinding(code=code, severity=severity, step=bad_norms[0], evidence=f"grad_norm is not a number in {len(bad_norms)} of {len(norms)} rows"))
+        found.append(
+            HealthFinding(
+                code=code,
+                severity=severity,
+                step=bad_norms[0],
+                evidence=f"grad_norm is not a number in {len(bad_norms)} of {len(norms)} rows",
+            )
+        )
     if bad_losses and dead:
-        found.append(HealthFinding(code="loss_not_finite", severity=Severity.ERROR, step=bad_losses[0], evidence=f"loss is not a number in {len(bad_losses)} of {len(losses)} rows"))
+        found.append(
+            HealthFinding(
+                code="loss_not_finite",
+                severity=Severity.ERROR,
+                step=bad_losses[0],
+                evidence=f"loss is not a number in {len(bad_losses)} of {len(losses)} rows",
+            )
+        )
     healthy_zero = preference and not bad_norms
     if zero and (zero >= _FEW or bad_norms or zero == len(losses) > 1) and not healthy_zero:
-        found.append(HealthFinding(code="loss_zero", severity=Severity.ERROR, step=losses[-zero][0], evidence=f"loss is exactly 0 in the last {zero} rows"))
+        found.append(
+            HealthFinding(
+                code="loss_zero",
+                severity=Severity.ERROR,
+                step=losses[-zero][0],
+                evidence=f"loss is exactly 0 in the last {zero} rows",
+            )
+        )
     return found
 
 
@@ -107,11 +149,20 @@ def _check_norms(norms: Sequence[tuple[int | None, float]], facts: dict[str, obj
     if not finite:
         return []
     recent, top = median(finite[-5:]), max(finite)
-    broken = recent >= GRAD_NORM_BROKEN or (len(finite) >= 6 and recent >= GRAD_NORM_HIGH and recent >= 50 * median(finite[:5]))
+    broken = recent >= GRAD_NORM_BROKEN or (
+        len(finite) >= 6 and recent >= GRAD_NORM_HIGH and recent >= 50 * median(finite[:5])
+    )
     if broken:
         facts["max_grad_norm_seen"] = top
         first = next(step for step, value in norms if value >= GRAD_NORM_HIGH)
-        return [HealthFinding(code="grad_norm_high", severity=Severity.ERROR, step=first, evidence=f"grad_norm is {recent:.6g}, at most {top:.6g}")]
+        return [
+            HealthFinding(
+                code="grad_norm_high",
+                severity=Severity.ERROR,
+                step=first,
+                evidence=f"grad_norm is {recent:.6g}, at most {top:.6g}",
+            )
+        ]
     if recent >= GRAD_NORM_HIGH:
         return [HealthFinding(code="grad_norm_elevated", severity=Severity.NOTE, evidence=f"grad_norm is {recent:.4g}")]
     return []
@@ -124,7 +175,14 @@ def _check_losses(losses: Sequence[tuple[int | None, float]]) -> list[HealthFind
     found = []
     first = finite[0][1]
     if first > INITIAL_LOSS_HIGH:
-        found.append(HealthFinding(code="initial_loss_high", severity=Severity.WARNING, step=finite[0][0], evidence=f"the first loss is {first:g}"))
+        found.append(
+            HealthFinding(
+                code="initial_loss_high",
+                severity=Severity.WARNING,
+                step=finite[0][0],
+                evidence=f"the first loss is {first:g}",
+            )
+        )
     if diverging := _diverging(finite):
         found.append(diverging)
     elif spike := _spike(finite):
@@ -140,13 +198,15 @@ def _diverging(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | No
     if len(values) < 5:
         return None
     width = max(1, len(values) // 8)
-    smooth = [sum(values[max(0, at - width + 1) : at + 1]) / (at + 1 - max(0, at - width + 1)) for at in range(len(values))]
+    smooth = [
+        sum(values[max(0, at - width + 1) : at + 1]) / (at + 1 - max(0, at - width + 1)) for at in range(len(values))
+    ]
     low_at = min(range(len(smooth)), key=smooth.__getitem__)
     after = smooth[low_at:]
     tail = values[-max(_FEW, len(values) // 6) :]
     if len(after) < _FEW or smooth[low_at] <= 0:
         return None
-    rising = sum(b > a for a, b in zip(after, after[1:], strict=False)) / (len(after) - 1)
+    rising = sum(b > a for a, b in itertools.pairwise(after)) / (len(after) - 1)
     if min(tail) > smooth[low_at] * DIVERGED_FACTOR and rising >= 0.6 and after[-1] >= max(after) * 0.8:
         return HealthFinding(
             code="loss_diverging", severity=Severity.ERROR, step=losses[low_at][0],
@@ -163,7 +223,12 @@ def _spike(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | None:
         spread = median(abs(value - usual) for value in before)
         value = losses[at][1]
         if usual > 0 and value > usual * SPIKE_FACTOR and value > usual + 6 * spread:
-            return HealthFinding(code="loss_spike", severity=Severity.WARNING, step=losses[at][0], evidence=f"loss jumped from {usual:g} to {value:g}")
+            return HealthFinding(
+                code="loss_spike",
+                severity=Severity.WARNING,
+                step=losses[at][0],
+                evidence=f"loss jumped from {usual:g} to {value:g}",
+            )
     return None
 
 
@@ -171,7 +236,12 @@ def _flat(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | None:
     """The very same loss again and again: nothing is learned."""
     values = [value for _, value in losses]
     if len(values) >= 8 and values[-1] != 0.0 and len(set(values[-8:])) == 1:
-        return HealthFinding(code="loss_flat", severity=Severity.WARNING, step=losses[-8][0], evidence=f"loss is {values[-1]:g} in the last 8 rows")
+        return HealthFinding(
+            code="loss_flat",
+            severity=Severity.WARNING,
+            step=losses[-8][0],
+            evidence=f"loss is {values[-1]:g} in the last 8 rows",
+        )
     return None
 
 
@@ -179,7 +249,11 @@ def _check_rates(rates: Sequence[float], facts: dict[str, object]) -> list[Healt
     if not rates or max(rates) < LEARNING_RATE_HIGH:
         return []
     facts["learning_rate"] = float(f"{max(rates):.2g}")
-    return [HealthFinding(code="learning_rate_high", severity=Severity.WARNING, evidence=f"learning_rate reaches {max(rates):g}")]
+    return [
+        HealthFinding(
+            code="learning_rate_high", severity=Severity.WARNING, evidence=f"learning_rate reaches {max(rates):g}"
+        )
+    ]
 
 
 def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float | None) -> list[HealthFinding]:
@@ -199,7 +273,14 @@ def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float |
     ]  # fmt: skip
     losses = [point.values["loss"] for point in train if "loss" in point.values]
     if losses and losses[-1] < after[-1] * 0.75:
-        found.append(HealthFinding(code="overfit_risk", severity=Severity.WARNING, step=best.step, evidence=f"training loss {losses[-1]:g}, eval_loss {after[-1]:g}"))
+        found.append(
+            HealthFinding(
+                code="overfit_risk",
+                severity=Severity.WARNING,
+                step=best.step,
+                evidence=f"training loss {losses[-1]:g}, eval_loss {after[-1]:g}",
+            )
+        )
     return found
 
 
@@ -211,14 +292,22 @@ def _check_accuracy(train: Sequence[Point]) -> list[HealthFinding]:
         return []
     for parts in (2, 3, 4, 5, 6, 8, 10, 12, 16):
         if all(abs(value * parts - round(value * parts)) < 1e-3 for value in values):
-            return [HealthFinding(code="accuracy_coarse", severity=Severity.NOTE, evidence=f"{key} moves in steps of 1/{parts}")]
+            return [
+                HealthFinding(
+                    code="accuracy_coarse", severity=Severity.NOTE, evidence=f"{key} moves in steps of 1/{parts}"
+                )
+            ]
     return []
 
 
 def _weigh(codes: set[str], train: Sequence[Point], *, fp16: bool) -> tuple[str | None, tuple[str, ...]]:
     """The one cause to name, and what to look at first."""
     if codes & {"loss_zero", "grad_norm_nan", "loss_not_finite"}:
-        likely = ("learning_rate", "precision", "base_weights") if "learning_rate_high" in codes else ("precision", "base_weights", "learning_rate")
+        likely = (
+            ("learning_rate", "precision", "base_weights")
+            if "learning_rate_high" in codes
+            else ("precision", "base_weights", "learning_rate")
+        )
         return "gradients_not_finite", likely
     if "grad_norm_high" in codes:
         if "learning_rate_high" in codes:
@@ -232,7 +321,11 @@ def _weigh(codes: set[str], train: Sequence[Point], *, fp16: bool) -> tuple[str 
 
 def _rises_with_rate(train: Sequence[Point]) -> bool:
     """Loss and learning rate grow together (warm-up), or the loss left its minimum while the rate was near its peak."""
-    rows = [(point.values["learning_rate"], point.values["loss"]) for point in train if {"learning_rate", "loss"} <= point.values.keys()]
+    rows = [
+        (point.values["learning_rate"], point.values["loss"])
+        for point in train
+        if {"learning_rate", "loss"} <= point.values.keys()
+    ]
     if len(rows) < 5:
         return False
     low = min(range(len(rows)), key=lambda at: rows[at][1])

@@ -25,18 +25,28 @@ _ABOUT = re.compile(r"Checkpoint global_step(\d+) is (about to be saved|ready no
 _MEGATRON_SAVED = re.compile(r"successfully saved checkpoint (?:from|at) iteration\s+(\d+)")
 _RESUME = (
     re.compile(r"Continuing training from global step (\d+)"),
-    re.compile(r"(?:Attempting to resume from|Resuming training from|Loading (?:model|checkpoint) from|resume_from_checkpoint\S*) \S*?checkpoint-(\d+)"),
+    re.compile(
+        r"(?:Attempting to resume from|Resuming training from|Loading (?:model|checkpoint) from|resume_from_checkpoint\S*) "
+        r"\S*?checkpoint-(\d+)"
+    ),
     re.compile(r"loading checkpoint from \S+ at iteration (\d+)"),
     re.compile(r"successfully loaded checkpoint from \S+ .*at iteration (\d+)"),
 )
-_RUNTIME = re.compile(r"Train(?:ing)? Runtime: ([\d.]+) ?(\w+)(?:.*?Throughput: ([\d.,]+) ?(tokens/sec\S*))?", re.IGNORECASE)
+_RUNTIME = re.compile(
+    r"Train(?:ing)? Runtime: ([\d.]+) ?(\w+)(?:.*?Throughput: ([\d.,]+) ?(tokens/sec\S*))?", re.IGNORECASE
+)
 _TABLE = re.compile(r"^\s+([\w/.@-]+)\s+=\s+(\S+)\s*$")
-_METRICS = re.compile(r"^\*{5} (train|eval|predict) metrics \*{5}")
+_METRICS = re.compile(r"\*{5} (train|eval|predict) metrics \*{5}")
 _SCORE = re.compile(r"^\|\s*([\w:./-]*)\s*\|[^|]*\|(.*)\|")
+_CHAT_VALUE = re.compile(r"\b(ppl|loss): ([\d.]+)")
 _SLURM = re.compile(r"\b(JobState|Reason|RunTime|TimeLimit|ExitCode|DerivedExitCode)=(\S+)")
 _TRES_GPUS = re.compile(r"gres/gpu(?::\w+)?=(\d+)")
-_STAGE = re.compile(r"\brun_(pt|sft|rm|ppo|dpo|kto)\b|--stage[ =](pt|sft|rm|ppo|dpo|kto)\b|^stage: (pt|sft|rm|ppo|dpo|kto)\b")
-_HARNESS = re.compile(r"Selected Tasks: |Initializing hf model, with arguments|lighteval|\[evaluator\.py:|\[__main__\.py:\d+\] Verbosity")
+_STAGE = re.compile(
+    r"\brun_(pt|sft|rm|ppo|dpo|kto)\b|--stage[ =](pt|sft|rm|ppo|dpo|kto)\b|^stage: (pt|sft|rm|ppo|dpo|kto)\b"
+)
+_HARNESS = re.compile(
+    r"Selected Tasks: |Initializing hf model, with arguments|lighteval|\[evaluator\.py:|\[__main__\.py:\d+\] Verbosity"
+)
 _HARNESS_START = re.compile(r"Initializing \w+ model, with arguments")
 _DATASET = re.compile(r"Loading dataset (\S+?)\.\.\.")
 _ENDED_WELL = (
@@ -44,10 +54,11 @@ _ENDED_WELL = (
     "training completed successfully", "Job succeeded", "status: succeeded", "Run summary:",
 )  # fmt: skip
 _PHASES: tuple[tuple[str, str], ...] = (
-    ("loading_data", "Loading dataset "), ("loading_data", "Generating train split"), ("tokenizing", "Converting format of dataset"),
-    ("tokenizing", "Running tokenizer on"), ("tokenizing", "Tokenizing "), ("loading_model", "loading weights file"),
-    ("loading_model", "Loading checkpoint shards"), ("loading_model", "Initializing hf model"), ("loading_model", "Fine-tuning method"),
-    ("loading_model", "Instantiating "), ("loading_model", "trainable params:"), ("training", "***** Running training *****"),
+    ("loading_data", "Loading dataset "), ("loading_data", "Generating train split"),
+    ("tokenizing", "Converting format of dataset"), ("tokenizing", "Running tokenizer on"), ("tokenizing", "Tokenizing "),
+    ("loading_model", "loading weights file"), ("loading_model", "Loading checkpoint shards"),
+    ("loading_model", "Initializing hf model"), ("loading_model", "Fine-tuning method"), ("loading_model", "Instantiating "),
+    ("loading_model", "trainable params:"), ("training", "***** Running training *****"),
 )  # fmt: skip
 _ORIGINS: tuple[tuple[str, str], ...] = (
     ("training", "trainer.py:training_step"), ("training", "trainer.py:_inner_training_loop"), ("training", ":training_step"),
@@ -84,7 +95,10 @@ class JobLines:
     slurm: dict[str, str] = field(default_factory=dict)
     gpus: int | None = None
     datasets: list[str] = field(default_factory=list)
+    chat: dict[str, float] = field(default_factory=dict)
+    """What DeepSpeed-Chat prints outside of step lines: perplexity and loss before training."""
     _table: str | None = None
+    _trained: bool = False
     _score_column: int | None = None
 
     def take(self, text: str, offset: int) -> None:
@@ -95,7 +109,7 @@ class JobLines:
             self._take_checkpoint(text)
         if "orld" in text or "initialized with" in text or "Number of processes" in text:
             self._take_world(text)
-        if text.startswith("*****"):
+        if "***** " in text:
             self._take_stars(text, offset)
         elif text.startswith("|"):
             self._take_score(text, offset)
@@ -103,11 +117,14 @@ class JobLines:
             self._take_table(text)
         if "=" in text and ("JobState" in text or "RunTime" in text or "TRES" in text or "Reason=" in text):
             self._take_slurm(text)
+        if text.startswith(("ppl: ", "chosen: ")):
+            self._take_chat(text)
         self._take_phase(text)
         self._take_end(text, offset)
 
     def note_progress(self, step: int) -> None:
         """Training went on behind a save: that checkpoint is complete."""
+        self._trained |= step > 0
         if self.saving is not None and step > self.saving:
             self.saved, self.saving = max(self.saved or 0, self.saving), None
 
@@ -155,11 +172,13 @@ class JobLines:
     def _take_stars(self, text: str, offset: int) -> None:
         self._table = None
         if "Running training" in text:
-            self.trainings += 1
+            if self._trained or not self.trainings:  # several ranks may print one header
+                self.trainings += 1
+            self._trained = False
             self.phase = "training"
         elif "Running Prediction" in text or "Running prediction" in text:
             self.job = "predict"
-        elif found := _METRICS.match(text):
+        elif found := _METRICS.search(text):
             self._table = found[1]
             self.metrics.setdefault(found[1], {})
             self.ended_offset = offset
@@ -187,6 +206,12 @@ class JobLines:
         number = parse_number(cells[self._score_column])
         if number is not None and set(cells[0]) != {"-"}:
             self.scores.setdefault(cells[0].lstrip("- "), number)
+
+    def _take_chat(self, text: str) -> None:
+        if found := _CHAT_VALUE.search(text):
+            name = "initial_loss" if found[1] == "loss" else "ppl" if "ppl_before" in self.chat else "ppl_before"
+            if name != "initial_loss" or name not in self.chat:
+                self.chat[name] = float(found[2])
 
     def _take_slurm(self, text: str) -> None:
         self.slurm.update(dict(_SLURM.findall(text)))

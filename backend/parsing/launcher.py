@@ -18,10 +18,13 @@ _TASKS = re.compile(r"Initializing (\d+) distributed tasks at: (\S+?):(\d+)")
 _NODE_RANK = re.compile(r"num nodes: (\d+), node rank: (\d+)")
 _SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+)")
 _DEEPSPEED = re.compile(r"Process (\d+) exits with return code = (-?\d+)")
-_SHELL = re.compile(r"^(?:Aborted|Segmentation fault|Bus error|Killed|Floating point exception)\b(?: \(core dumped\))?$")
+_SHELL = re.compile(
+    r"^(?:Aborted|Segmentation fault|Bus error|Killed|Floating point exception)\b(?: \(core dumped\))?$"
+)
 _SHELL_SIGNALS = {"Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Killed": 9, "Floating point exception": 8}
 NOISE = re.compile(
-    r"ChildFailedError|CalledProcessError|SignalException|subprocess\.|returned non-zero exit status|DistNetworkError|<NO_OTHER_FAILURES>"
+    r"ChildFailedError|CalledProcessError|SignalException|subprocess\.|returned non-zero exit status|"
+    r"DistNetworkError|<NO_OTHER_FAILURES>"
 )
 """What launchers raise because a child ended: never a cause."""
 
@@ -39,6 +42,8 @@ class LauncherLines:
     processes_per_node: int | None = None
     nodes: int | None = None
     node_ranks: list[int] = field(default_factory=list)
+    node_starts: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and node rank of each start."""
     port: int | None = None
     master: str = ""
     starts: int = 0
@@ -46,7 +51,7 @@ class LauncherLines:
     task_errors: list[str] = field(default_factory=list)
     _in_root: bool = False
 
-    def take(self, text: str) -> None:
+    def take(self, text: str, offset: int) -> None:
         """Most lines are none of a launcher's: the tests are cheap ones."""
         if self._in_root:
             self._take_field(text)
@@ -57,7 +62,7 @@ class LauncherLines:
         elif "closing signal" in text and (found := _CLOSING.search(text)):
             self.closing_signal = found[2]
         elif "nproc" in text or "Initializing" in text or "num nodes" in text:
-            self._take_start(text)
+            self._take_start(text, offset)
         elif "exits with return code" in text and (found := _DEEPSPEED.search(text)):
             self.failed = True
             self._set_exit(int(found[2]))
@@ -73,6 +78,11 @@ class LauncherLines:
     def world_size(self) -> int | None:
         """Ranks of the whole job, None when the launcher does not say."""
         return self.processes_per_node * (self.nodes or 1) if self.processes_per_node else None
+
+    def node_at(self, offset: int) -> int | None:
+        """The node whose launcher printed last before this place."""
+        before = [node for start, node in self.node_starts if start <= offset]
+        return before[-1] if before else None
 
     def _take_field(self, text: str) -> None:
         found = _FIELD.match(text)
@@ -99,12 +109,14 @@ class LauncherLines:
         else:
             self.exit_code = code
 
-    def _take_start(self, text: str) -> None:
+    def _take_start(self, text: str, offset: int) -> None:
         if found := _TASKS.search(text):
             self.starts += 1
             self.processes_per_node, self.master, self.port = int(found[1]), found[2], int(found[3])
         if found := _NODE_RANK.search(text):
             self.nodes = int(found[1])
+            if len(self.node_starts) < 4096:
+                self.node_starts.append((offset, int(found[2])))
             if int(found[2]) not in self.node_ranks:
                 self.node_ranks.append(int(found[2]))
         if found := _NPROC.search(text):

@@ -191,7 +191,7 @@ class Origin(NamedTuple):
     body_at: int
 
 
-_NOBODY = Origin(None, None, 0)
+NOBODY = Origin(None, None, 0)
 _PREFIX = re.compile(
     r"\s*(?:"
     r"\[rank(?P<rank>\d+)\]:\s?"  # torch's excepthook and glog lines
@@ -210,7 +210,7 @@ _NOT_A_HOST = re.compile(r"(?:Error|Exception|Warning|rank|step|iter\w*|epoch)\d
 def read_origin(text: str) -> Origin:
     """Rank and host that the prefixes of a line name; several may follow one another."""
     if not text or not _may_have_prefix(text):
-        return _NOBODY
+        return NOBODY
     rank: int | None = None
     host: str | None = None
     at = 0
@@ -225,11 +225,11 @@ def read_origin(text: str) -> Origin:
         rank = int(digits) if digits is not None else rank
         at = match.end()
     rccl = _RCCL.match(text, at)
-    if rccl:
-        return Origin(rank if rank is not None else int(rccl["dev"]), rccl["host"], at)
+    if rccl:  # the number in brackets counts devices of this process, it is no rank
+        return Origin(rank, rccl["host"], at)
     if rank is None and (found := _DEEPSPEED_RANK.search(text, at, at + 160)):
         rank = int(found[1])
-    return _NOBODY if rank is None and host is None and not at else Origin(rank, host, at)
+    return NOBODY if rank is None and host is None and not at else Origin(rank, host, at)
 
 
 def _may_have_prefix(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Configuration files that lie beside a log into the few settings that help to read it. Only plain `key: value` words are used."""
+"""Configuration files beside a log into the few settings that help to read it. Only plain `key: value` words are used."""
 
 from __future__ import annotations
 

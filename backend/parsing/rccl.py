@@ -18,7 +18,7 @@ _TIMEOUT = re.compile(
 )
 _TIMEOUT_ANY = re.compile(r"OpType=(\w+)")
 _RANK = re.compile(r"\bRank (\d+)\]")
-_FATAL_AFTER = re.compile(r"\[F\d{3,4} (\d\d):(\d\d):(\d\d)")
+_GLOG = re.compile(r"\[([EF])\d{3,4} (\d\d):(\d\d):(\d\d)")
 _STACK_FRAME = re.compile(r"^#\d+ \S+ from (\S+:\d+)")
 _WARN = re.compile(r"NCCL WARN (.*)")
 
@@ -52,6 +52,9 @@ class RcclLines:
     timeouts: list[CollectiveTimeout] = field(default_factory=list)
     watchdog_ranks: list[int] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
+    fatal_after_seconds: int | None = None
+    """From the first error of the process group to the line that ends the process."""
+    _first_error: int | None = None
 
     def take(self, text: str, rank: int | None = None) -> bool:
         """True when the line is one of RCCL's or of torch's process group."""
@@ -59,6 +62,8 @@ class RcclLines:
             return self._take_report(text)
         self.lines += 1
         self._take_network(text)
+        if found := _GLOG.search(text):
+            self._take_time(found[1], (int(found[2]) * 60 + int(found[3])) * 60 + int(found[4]))
         if warned := _WARN.search(text):
             self._take_warning(text, warned[1])
         if "Watchdog caught" in text:
@@ -98,6 +103,12 @@ class RcclLines:
             self.version = found[1]
         if found := _LIBRARY.search(text):
             self.library = found[1]
+
+    def _take_time(self, severity: str, second: int) -> None:
+        if severity == "E" and self._first_error is None:
+            self._first_error = second
+        elif severity == "F" and self._first_error is not None and self.fatal_after_seconds is None:
+            self.fatal_after_seconds = (second - self._first_error) % 86400
 
     def _take_warning(self, text: str, warning: str) -> None:
         key = re.sub(r"\d+|0x[0-9a-f]+", "#", warning)[:160]

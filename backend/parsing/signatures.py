@@ -36,12 +36,16 @@ class Signature:
     pattern: re.Pattern[str]
     weight: int = OWN
     phase: str | None = None
+    exact: bool = False
+    """Show only the matched words: the rest of the line misleads."""
     trainer: bool = False
     """Only LLaMA-Factory, transformers or what they load prints this: it tells the kind of console."""
 
 
-def _sign(code: str, needs: str, pattern: str, weight: int = OWN, phase: str | None = None, trainer: bool = False) -> Signature:
-    return Signature(code, needs, re.compile(pattern), weight, phase, trainer)
+def _sign(
+    code: str, needs: str, pattern: str, weight: int = OWN, phase: str | None = None, trainer: bool = False, exact: bool = False
+) -> Signature:  # fmt: skip
+    return Signature(code, needs, re.compile(pattern), weight, phase, exact, trainer)
 
 
 _CACHE_DIR = r"(?:\.cache|cache|torch_extensions|\.triton|triton|miopen|MIOpen|huggingface|\.config|inductor|comgr|hf_home|HF_HOME|extensions?)"
@@ -110,7 +114,7 @@ _HOST = (
     _sign("shared_memory_full", "nccl-", r"Error while creating shared memory segment \S*nccl-\S+", BROAD),
     _sign("shared_memory_denied", "shm_open", r"Call to shm_open failed ?: Permission denied"),
     _sign("shared_memory_denied", "ermission denied", r"(?:/dev/shm|shared memory)\S*.*Permission denied"),
-    _sign("pci_topology_hidden", "pci_bus", r"Could not find real path of /sys/class/pci_bus"),
+    _sign("pci_topology_hidden", "pci_bus", r"Could not find real path of /sys/class/pci_bus", BROAD),
     _sign("disk_full", "No space left", r"(?:\[Errno 28\]|os error 28|OSError: |IOException: |write failed).{0,40}No space left on device|No space left on device"),
     _sign("disk_full", "quota", r"(?i)disk quota exceeded|\[Errno 122\]"),
     _sign("disk_full", "PytorchStreamWriter", r"PytorchStreamWriter failed writing file", BROAD),
@@ -223,8 +227,8 @@ _SOURCES = (
     _sign("model_path_missing", "no file named", r"Error no file named .*found in directory (?P<path>[^\s]+)", trainer=True),
     _sign("model_name_missing", "model_name_or_path", r"Please (?:provide|specify) `?model_name_or_path`?", trainer=True),
     _sign("model_name_missing", "--model_name_or_path", r"the following arguments are required: .*--model_name_or_path", trainer=True),
-    _sign("native_library_missing", "cannot open shared object", r"(?<!\S)(?P<library>(?!\S*bitsandbytes)[\w./+-]+\.so[\w.]*): cannot open shared object file"),
-    _sign("native_library_missing", "lib", r"(?:Could not load|Unable to load|Failed to load|Library not loaded:?).*?(?P<library>lib[\w./+-]+\.so[\w.]*)", BROAD),
+    _sign("native_library_missing", "cannot open shared object", r"(?<!\S)(?P<library>(?!\S*bitsandbytes)[\w./+-]+\.so[\w.]*): cannot open shared object file", phase=IMPORTING),
+    _sign("native_library_missing", "lib", r"^(?!.*bitsandbytes).*?(?:Could not load|Unable to load|Failed to load|Library not loaded:?).*?(?P<library>lib[\w./+-]+\.so[\w.]*)", BROAD),
     _sign("native_library_missing", "CXXABI", r"(?:version|symbol) `?(?:GLIBCXX|CXXABI|GLIBC)_[\d.]+'? not found", BROAD),
     _sign("native_library_missing", "libamd_smi", r"KeyError: '(?P<library>libamd_smi\.so)'"),
     _sign("triton_hip_mismatch", "hip", r"hip_utils\.so: undefined symbol: (?P<symbol>\w+)"),
@@ -248,8 +252,8 @@ _SOURCES = (
     _sign("toolchain_missing", "compiler", r"(?i)(?:\bCC\b|\bCXX\b|\bHIPCC\b|\$CC|compiler).{0,60}(?:does not exist|no such file|not found)", OWN + 2),
     _sign("package_version_rejected", "is required for a normal functioning", r"(?P<package>[\w-]+?)(?P<op>[<>=!~][^ ]*) is required for a normal functioning of this module, but found [\w-]+==(?P<found>[\w.+-]+?)\.?$", trainer=True),
     _sign("package_version_rejected", "requires", r"ImportError: .*requires? (?P<package>[\w-]+) ?>= ?(?P<minimum>[\w.]+).*(?:but|found|installed)", BROAD, trainer=True),
-    _sign("package_missing", "No module named", r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<package>[\w-]+)", phase=None),
-    _sign("package_missing", "is not available => install", r"(?P<package>[\w-]+) is not available => install it", trainer=True),
+    _sign("package_missing", "No module named", r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<package>[\w-]+)", phase=IMPORTING),
+    _sign("package_missing", "is not available => install", r"is not available => install it using `pip3? install (?P<package>[\w-]+)", trainer=True),
     _sign("package_missing", "distribution was not found", r"The '(?P<package>[\w-]+)[^']*' distribution was not found", trainer=True),
     _sign("package_missing", "No package metadata", r"No package metadata was found for (?:The '(?P<package>[\w-]+)|\w+)", trainer=True),
     _sign("package_missing", "requires", r"ImportError: (?:Using )?.*requires (?:the )?`?(?P<package>[\w-]+)`?(?: library| package)?[:,]? .*(?:pip install|not (?:found|installed))", BROAD, trainer=True),
@@ -261,7 +265,7 @@ _SOURCES = (
 )  # fmt: skip
 
 _SETTINGS = (
-    _sign("bf16_unavailable", "bf16/gpu", r"Your setup doesn't support bf16", trainer=True),
+    _sign("bf16_unavailable", "bf16/gpu", r"Your setup doesn't support bf16\S*", trainer=True, exact=True),
     _sign("bf16_unavailable", "bf16 precision was requested", r"bf16 precision was requested but not available", trainer=True),
     _sign("bf16_unavailable", "bf16", r"(?i)(?:bf16|bfloat16)\b.*(?:is not supported (?:on|by)|not available|requires|unsupported)", BROAD, trainer=True),
     _sign("cli_value_rejected", "error: argument", r"error: argument (?P<argument>--?[\w-]+)(?:/\S+)?: (?:invalid|expected|not allowed)", trainer=True),

@@ -14,12 +14,23 @@ _PPO = re.compile(
     r"Epoch: (\d+) \| Step: (\d+) \| PPO Epoch: (\d+) \| Actor Loss: (\S+) \| Critic Loss: (\S+) \| Unsupervised Loss: (\S+)",
     re.IGNORECASE,
 )
+_PPO_OLD = re.compile(
+    r"epoch: (\d+)\s*\|\s*step: (\d+)\s*\|\s*ppo_ep: (\d+)\s*\|\s*act_loss: ([^|\s]+)\s*\|\s*cri_loss: ([^|\s]+)"
+    r"\s*\|\s*unsuper_loss: ([^|\s]+)"
+)
 _REWARD = re.compile(r"Average reward score: (-?[\d.]+)(?:.*?EMA reward score: (-?[\d.]+))?", re.IGNORECASE)
-_RLHF_RATE = re.compile(r"(End-to-End|Generation|Training)\s*=>\s*Latency: ([\d.]+)s,.*?(?:Samples/sec: ([\d.]+)|BW: ([\d.]+))")
+_RLHF_RATE = re.compile(
+    r"(End-to-End|Generation|Training)\s*=>\s*Latency: ([\d.]+)s,.*?(?:Samples/sec: ([\d.]+)|BW: ([\d.]+))"
+)
 _PIPELINE = re.compile(r"\bsteps: (\d+) loss: (\S+) iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)")
 _CALLBACK = re.compile(r"^\[train\] step=(\d+)/(\d+)\b.*?elapsed=([\d.]+)s(?: eta=([\d.]+)s)?")
-_WORDS = re.compile(r"\b(?:Global )?(?:Step|Iteration|Iter|Batch)s?[ :=]+\[?(\d[\d,]*)(?:\s*(?:/|of)\s*(\d[\d,]*))?\]?\W+(.*\bLoss\b.*)", re.IGNORECASE)
-_WORD_VALUE = re.compile(r"\b([A-Za-z][A-Za-z ._-]{0,30}?)\s*[:=]\s*(-?\d[\d.,]*(?:e[+-]?\d+)?|nan|inf)(%?)", re.IGNORECASE)
+_WORDS = re.compile(
+    r"\b(?:Global )?(?:Step|Iteration|Iter|Batch)s?[ :=]+\[?(\d[\d,]*)(?:\s*(?:/|of)\s*(\d[\d,]*))?\]?\W+(.*\bLoss\b.*)",
+    re.IGNORECASE,
+)
+_WORD_VALUE = re.compile(
+    r"\b([A-Za-z][A-Za-z ._-]{0,30}?)\s*[:=]\s*(-?\d[\d.,]*(?:e[+-]?\d+)?|nan|inf)(%?)", re.IGNORECASE
+)
 _MICRO_RATE = re.compile(r"Model Parameters: ([\d.]+) B, Latency: ([\d.]+)s, TFLOPs: ([\d.]+), Samples/sec: ([\d.]+)")
 _NAMES = {
     "lm loss": "loss", "learning rate": "learning_rate", "lr": "learning_rate", "grad norm": "grad_norm",
@@ -46,7 +57,7 @@ def parse_step_line(text: str) -> StepLine | None:
     """The point that this line holds, None for other lines."""
     if "iteration" in text and "|" in text:
         return _parse_megatron(text)
-    if "PPO Epoch" in text or "eward score" in text or "=> Latency" in text or "   => " in text:
+    if "PPO Epoch" in text or "ppo_ep" in text or "eward score" in text or "=> Latency" in text or "   => " in text:
         return _parse_rlhf(text)
     if "iter time (s)" in text and (found := _PIPELINE.search(text)):
         values = {"loss": _float(found[2]), "seconds_per_step": float(found[3]), "samples_per_second": float(found[4])}
@@ -60,7 +71,9 @@ def parse_step_line(text: str) -> StepLine | None:
 
 def _parse_megatron(text: str) -> StepLine | None:
     if found := _MEGATRON.search(text):
-        return StepLine(form="megatron", kind="train", step=int(found[1]), total=int(found[2]), values=_fields(found[3]))
+        return StepLine(
+            form="megatron", kind="train", step=int(found[1]), total=int(found[2]), values=_fields(found[3])
+        )
     if found := _MEGATRON_EVAL.search(text):
         step = int(found[1]) if found[1] else None
         return StepLine(form="megatron", kind="eval", step=step, total=None, values=_fields(found[2]))
@@ -78,8 +91,12 @@ def _fields(text: str) -> dict[str, float]:
 
 
 def _parse_rlhf(text: str) -> StepLine | None:
-    if found := _PPO.search(text):
-        values = {"actor_loss": _float(found[4]), "critic_loss": _float(found[5]), "unsupervised_loss": _float(found[6])}
+    if found := _PPO.search(text) or _PPO_OLD.search(text):
+        values = {
+            "actor_loss": _float(found[4]),
+            "critic_loss": _float(found[5]),
+            "unsupervised_loss": _float(found[6]),
+        }
         return StepLine(form="rlhf", kind="train", step=int(found[2]), total=None, values=values)
     if found := _REWARD.search(text):
         values = {"reward": float(found[1])} | ({"ema_reward": float(found[2])} if found[2] else {})

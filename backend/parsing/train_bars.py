@@ -61,7 +61,8 @@ class TrainBars:
         candidate.nested += nested or (self.evaluating and bar.total != self.expected_total)
         candidate.done = bar.done
         candidate.elapsed = max(candidate.elapsed, bar.elapsed or 0.0)
-        candidate.seconds_per_item = bar.seconds_per_item or candidate.seconds_per_item
+        if bar.done < bar.total or candidate.seconds_per_item is None:  # a finished bar shows the mean, pauses included
+            candidate.seconds_per_item = bar.seconds_per_item or candidate.seconds_per_item
         if not candidate.nested:
             self.evaluating = False
             self._last_total = bar.total
@@ -113,3 +114,12 @@ class TrainBars:
                 desc=bar.desc, done=bar.done, total=bar.total, elapsed=bar.elapsed or 0.0,
                 workers=int(workers[1]) if workers else None,
             )  # fmt: skip
+
+
+def phase_of_bar(desc: str) -> str | None:
+    """The phase that a described bar belongs to."""
+    if desc.startswith(("Running tokenizer", "Converting format", "Tokeniz")):
+        return "tokenizing"
+    if desc.startswith(("Loading checkpoint", "Loading weights")):
+        return "loading_model"
+    return "loading_data" if desc.startswith(("Generating", "Downloading data", "Resolving data")) else None

@@ -1,4 +1,4 @@
-"""The dict that a trainer prints at each log event into numbers: transformers 4 (floats), 5 (quoted), rounded copies, nan and inf."""
+"""The dict that a trainer prints at each log event into numbers: transformers 4 (floats) and 5 (quoted), copies, nan, inf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 _ENTRY = re.compile(r"""['"]([\w./@ :-]{1,80})['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|([^,{}'"]*?))\s*(?=[,}]|$)""")
 _WRAPPED_NUMBER = re.compile(r"^(?:np\.\w+|tensor|numpy\.\w+)\(\s*([^,)]+).*$")
-_START = re.compile(r"""\{['"](?:loss|eval_|train_|learning_rate|epoch|grad_norm|rewards?/|objective/|step|reward|kl|ppo/|num_tokens|entropy)""")
+_START = re.compile(
+    r"""\{['"](?:loss|eval_|train_|learning_rate|epoch|grad_norm|rewards?/|objective/|step|reward|kl|ppo/|num_tokens|entropy)"""
+)
 _TRAIN_KEYS = frozenset({"loss", "reward", "objective/kl", "ppo/loss/total"})
 
 
@@ -93,4 +95,9 @@ def _kind_of(values: Mapping[str, float]) -> str:
 
 def _is_rounded(text: str) -> bool:
     """LLaMA-Factory's callback prints `'loss': 1.2345, 'learning_rate': 2.0000e-05, 'epoch': 0.25` and nothing else."""
-    return re.match(r"\{'(?:loss|reward)': -?\d+\.\d{4}, .*'learning_rate': \d\.\d{4}e[+-]\d\d, 'epoch': \d+\.\d\d[,}]", text) is not None
+    return (
+        re.match(
+            r"\{'(?:loss|reward)': -?\d+\.\d{4}, .*'learning_rate': \d\.\d{4}e[+-]\d\d, 'epoch': \d+\.\d\d[,}]", text
+        )
+        is not None
+    )

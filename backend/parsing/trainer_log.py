@@ -104,10 +104,15 @@ class TrainerLog:
         self.has_nulls |= any(value is None for value in found.values())
         self.lr_key = next((key for key in ("lr", "learning_rate") if key in found), self.lr_key)
         total = _number(found.get("total_steps"))
-        values = {_RENAMED.get(key, key): number for key, value in found.items() if key not in _PLAIN and (number := _number(value)) is not None}
+        values = {
+            _RENAMED.get(key, key): number
+            for key, value in found.items()
+            if key not in _PLAIN and (number := _number(value)) is not None
+        }
         return LogRow(
             step=int(step), total=int(total) if total is not None else None, epoch=_number(found.get("epoch")),
-            elapsed=_clock(found.get("elapsed_time")), remaining=_clock(found.get("remaining_time")), values=values, offset=offset,
+            elapsed=_clock(found.get("elapsed_time")), remaining=_clock(found.get("remaining_time")), values=values,
+            offset=offset,
         )  # fmt: skip
 
     def _assign(self, row: LogRow) -> None:
@@ -167,7 +172,11 @@ class TrainerLog:
         interval = self.interval() or 0
         guess = first - interval
         if save_steps and guess > 0:
-            guess = (first - 1) // save_steps * save_steps if (first - 1) // save_steps * save_steps >= guess - interval else guess
+            guess = (
+                (first - 1) // save_steps * save_steps
+                if (first - 1) // save_steps * save_steps >= guess - interval
+                else guess
+            )
         return guess if guess > 0 else None
 
     def _starts_late(self) -> bool:

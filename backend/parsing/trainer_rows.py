@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -88,7 +89,13 @@ class TrainerRows:
 
     def _begin_segment_if_back(self, row: Row) -> None:
         last = self.train[-1] if self.train else None
-        if last is None or last.segment != row.segment or row.step is None or last.step is None or row.step >= last.step:
+        if (
+            last is None
+            or last.segment != row.segment
+            or row.step is None
+            or last.step is None
+            or row.step >= last.step
+        ):
             return
         self.segment_starts.append(None)
         row.segment += 1
@@ -114,7 +121,7 @@ def _still_counts(row: Row, limit: int | None) -> bool:
 
 def logging_interval(steps: list[int]) -> int | None:
     """The usual distance between points, None for fewer than two."""
-    gaps = Counter(b - a for a, b in zip(steps, steps[1:], strict=False) if b > a)
+    gaps = Counter(b - a for a, b in itertools.pairwise(steps) if b > a)
     return gaps.most_common(1)[0][0] if gaps else None
 
 

@@ -78,7 +78,11 @@ def _row(entry: Mapping[str, object]) -> StateRow | None:
     step = _int(entry.get("step"))
     if step is None:
         return None
-    values = {key: number for key, value in entry.items() if key not in ("step", "epoch") and (number := _float(value)) is not None}
+    values = {
+        key: number
+        for key, value in entry.items()
+        if key not in ("step", "epoch") and (number := _float(value)) is not None
+    }
     return StateRow(step=step, epoch=_float(entry.get("epoch")), values=values)
 
 

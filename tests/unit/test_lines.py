@@ -70,7 +70,7 @@ def test_a_bar_is_an_overwritten_line_of_its_own() -> None:
         ("gpu-node07: [rank9]: ValueError: x", 9, "gpu-node07", "ValueError: x"),
         ("3: step 10", 3, None, "step 10"),
         ("(RayWorker pid=12, ip=10.0.0.21) [rank0]:[E1104 23:01:17", 0, "10.0.0.21", "[E1104 23:01:17"),
-        ("node07:812:901 [4] NCCL WARN x", 4, "node07", "node07:812:901 [4] NCCL WARN x"),
+        ("node07:812:901 [4] NCCL WARN x", None, "node07", "node07:812:901 [4] NCCL WARN x"),
         ("RuntimeError: HIP error", None, None, "RuntimeError: HIP error"),
         ("Step 10: loss 2", None, None, "Step 10: loss 2"),
         ("[2025-11-06 13:20:41] [INFO] [logging.py:128:log_dist] [Rank 2] step=1", 2, None, None),

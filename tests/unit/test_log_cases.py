@@ -1,0 +1,57 @@
+"""Every recorded log is read right, and in the same way however its bytes are cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from backend.parsing.console import ConsoleReader
+from backend.parsing.console_facts import console_facts
+from backend.parsing.log_inspection import inspect_logs, is_log
+from backend.parsing.trainer_log import TrainerLog
+from backend.parsing.trainer_log_facts import facts_of_log
+from tests.unit.log_cases import CASE_COUNT, case_names, differences, load_case
+
+
+def test_all_cases_are_found() -> None:
+    assert len(case_names()) == CASE_COUNT
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_a_case_is_read_right(name: str) -> None:
+    files, expect = load_case(name)
+    facts = inspect_logs(files)
+    assert facts is not None
+    assert list(differences(expect, facts.to_json())) == []
+
+
+def read_console(portions: list[bytes]) -> dict[str, object]:
+    reader = ConsoleReader()
+    for portion in portions:
+        reader.feed(portion)
+    reader.flush()
+    return console_facts(reader).to_json()
+
+
+def read_trainer_log(portions: list[bytes]) -> dict[str, object]:
+    log = TrainerLog()
+    for portion in portions:
+        log.feed(portion)
+    log.flush()
+    return facts_of_log(log).to_json()
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_a_log_cut_anywhere_gives_the_same_answer(name: str) -> None:
+    files, _ = load_case(name)
+    chance = random.Random(name)
+    for file, data in files.items():
+        if not is_log(file, data) or file.endswith(".json"):
+            continue
+        read = read_trainer_log if file.endswith(".jsonl") else read_console
+        whole = read([data])
+        assert read([bytes([byte]) for byte in data]) == whole
+        for _ in range(4):
+            cuts = sorted(chance.sample(range(len(data)), min(9, len(data))))
+            assert read([data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]) == whole
