@@ -20,11 +20,12 @@ from backend.parsing.datasets.records import RegistryEntry
 from backend.parsing.datasets.registry import RegistryReport
 from backend.planning.importing.command_line import Launch
 from backend.planning.importing.detect import Kind, detect_config, detect_json
+from backend.planning.importing.imported import trainer_launches
 from backend.planning.importing.shell_script import parse_shell
 from backend.planning.importing.yaml_text import read_yaml
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.launch import processes_per_node
-from backend.services.inspect_config import Facts, Neighbour, config_facts, launches_of
+from backend.services.inspect_config import Facts, Neighbour, config_facts
 from backend.services.inspect_data import data_facts, read_registry, registry_facts
 
 MAX_FILES = 400
@@ -157,7 +158,7 @@ def _context(files: _Sorted) -> LintContext:
     hosts = "\n".join(content.decode("utf-8", "replace") for name, content in files.logs.items() if _is_host_file(name))
     processes = None
     for kind, text in files.configs.values():
-        if kind is Kind.SCRIPT and (launches := launches_of(parse_shell(text))):
+        if kind is Kind.SCRIPT and (launches := trainer_launches(parse_shell(text))):
             processes = processes_per_node(launches[-1])
     context = replace(
         host_context(hosts), processes=processes, started_elsewhere=bool(files.logs) or _has_script(files)
@@ -214,7 +215,7 @@ def _deepspeed_names(files: _Sorted) -> Iterable[str]:
         if kind is Kind.TRAIN and (value := _values(text).get("deepspeed")) and isinstance(value, str):
             yield value
         if kind is Kind.SCRIPT:
-            for launch in launches_of(parse_shell(text)):
+            for launch in trainer_launches(parse_shell(text)):
                 if launch.arguments.get("deepspeed"):
                     yield str(launch.arguments["deepspeed"])
 
@@ -257,7 +258,7 @@ def _neighbour(files: _Sorted) -> Neighbour:
                 quantized=values.get("quantization_bit") is not None,
             )
     for kind, text in files.configs.values():
-        if kind is Kind.SCRIPT and (launches := launches_of(parse_shell(text))):
+        if kind is Kind.SCRIPT and (launches := trainer_launches(parse_shell(text))):
             return _launch_neighbour(launches[-1])
     return Neighbour()
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import InvalidInput
-from backend.planning.importing.command_line import Launch, parse_launch, typed_arguments
+from backend.planning.importing.command_line import Launch, typed_arguments
 from backend.planning.importing.detect import Kind, foreign_program, placeholders_of
+from backend.planning.importing.imported import trainer_launches
 from backend.planning.importing.llamaboard import convert_board_state
 from backend.planning.importing.shell_script import ShellScript, parse_shell
 from backend.planning.importing.yaml_text import YamlText, read_yaml
@@ -189,24 +190,9 @@ def _deepspeed(name: str, text: str, context: LintContext, neighbour: Neighbour)
 # --- scripts -------------------------------------------------------------------------------------------------------
 
 
-def launches_of(script: ShellScript) -> tuple[Launch, ...]:
-    """All trainer launches of a script, `bash -c "..."` looked into."""
-    found: list[Launch] = []
-    for command in script.commands:
-        inner = next((command.words[i + 1] for i, word in enumerate(command.words[:-1]) if word in ("-c", "-lc")), "")
-        if inner and any(word.rpartition("/")[2] in ("bash", "sh") for word in command.words):
-            found += launches_of(parse_shell(inner))
-            continue
-        launch = parse_launch(command.words, command.inline)
-        if launch is not None and (launch.ours or launch.launcher != "python"):
-            found.append(launch)
-    ours = [launch for launch in found if launch.ours and launch.action in ("train", "", "eval")]
-    return tuple(ours or found)
-
-
 def _script(name: str, text: str, context: LintContext) -> tuple[Facts, list[Problem]]:
     script = parse_shell(text)
-    launches = launches_of(script)
+    launches = trainer_launches(script)
     launch = launches[-1] if launches else None
     variables = environment_of(script, launch)
     problems = [

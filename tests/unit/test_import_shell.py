@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.planning.importing.command_line import Launch, parse_launch, typed_arguments
+from backend.planning.importing.imported import trainer_launches
 from backend.planning.importing.shell_script import parse_shell, split_command
 from backend.planning.schema_builtin import BUILTIN_SCHEMA
-from backend.services.inspect_config import launches_of
 
 
 def launch_of(text: str) -> Launch:
-    found = launches_of(parse_shell(text))
+    found = trainer_launches(parse_shell(text))
     assert found, text
     return found[-1]
 

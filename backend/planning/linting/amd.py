@@ -64,7 +64,7 @@ def lint_environment(
             yield report(
                 "speed_env", Severity.WARNING, field=name, found=variables[name], line=lines.get(name), fix=fix(name)
             )
-    yield from _visibility(variables, lines, fix(*[n for n in VISIBILITY[2:] if n in variables]))
+    yield from _visibility(variables, lines, fix(*[name for name in VISIBILITY if name in variables]))
     if variables.get("ALLOW_EXTRA_ARGS", "").lower() in ("1", "true", "y"):
         yield report(
             "extra_args_allowed",

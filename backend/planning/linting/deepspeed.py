@@ -161,9 +161,18 @@ def _blocks(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
             yield report(
                 "feature_not_used", Severity.WARNING, field=key, found=key, expected=needs, fix=Fix(remove=(key,))
             )
+    if "activation_checkpointing" in content:
+        yield report(
+            "feature_not_used",
+            Severity.NOTE,
+            field="activation_checkpointing",
+            found="activation_checkpointing",
+            expected="Megatron-DeepSpeed",
+            fix=Fix(remove=("activation_checkpointing",)),
+        )
     fp8 = content.get("fp8")
     if isinstance(fp8, dict) and fp8.get("enabled") not in (False, None):
-        yield report("hardware_dependent", Severity.WARNING, field="fp8", found="fp8", expected="MI300 | MI350 | H100")
+        yield report("hardware_dependent", Severity.NOTE, field="fp8", found="fp8", expected="MI300 | MI350 | H100")
 
 
 def _zero(zero: Mapping[str, ArgValue]) -> Iterator[Problem]:
@@ -362,16 +371,20 @@ def _mismatches(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterato
                 expected=f"{ours:g} | auto",
                 line=config.line(argument),
             )
+    total, ranks = content.get("train_batch_size", "auto"), config.context.processes
+    micro, steps = config.number("per_device_train_batch_size"), config.number("gradient_accumulation_steps")
+    if isinstance(total, int) and ranks and micro and steps and total != micro * steps * ranks:
+        yield report(
+            "deepspeed_batch_mismatch",
+            Severity.ERROR,
+            field="per_device_train_batch_size",
+            found=f"train_batch_size: {total}",
+            expected=f"{micro:g} x {steps:g} x {ranks} = {micro * steps * ranks:g} | auto",
+            line=config.line("per_device_train_batch_size"),
+        )
     for path, argument in _PAIRS:
-        value, given = _at(content, path), config.given(argument)
-        ours = config.number(argument)
-        if (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and given
-            and ours is not None
-            and float(value) != ours
-        ):
+        value, ours = _at(content, path), config.number(argument)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and ours is not None and value != ours:
             yield report(
                 "deepspeed_value_mismatch",
                 Severity.ERROR,

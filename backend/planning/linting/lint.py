@@ -117,7 +117,7 @@ def deepspeed_content(config: TrainConfig) -> Iterator[Problem]:
     """An inline DeepSpeed mapping by its own rules; any known content together with the train config."""
     inline, content = config.values.get("deepspeed"), config.deepspeed
     if isinstance(inline, dict):
-        for problem in deepspeed.lint_deepspeed(inline, config.context):
+        for problem in (*deepspeed.lint_deepspeed(inline, config.context), *_offload(config, inline)):
             fix = problem.fix
             moved = fix and replace(
                 fix,
@@ -127,6 +127,16 @@ def deepspeed_content(config: TrainConfig) -> Iterator[Problem]:
             yield replace(problem, field=f"deepspeed.{problem.field}", fix=moved, line=config.line("deepspeed"))
     if content is not None:
         yield from deepspeed.lint_deepspeed_with(config, content)
+
+
+def _offload(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterator[Problem]:
+    own = config.own.get("processes")
+    context = replace(config.context, processes=own) if isinstance(own, int) else config.context
+    parameters = context.model_parameters or deepspeed.parameters_of_name(config.text("model_name_or_path"))
+    quantized = config.given("quantization_bit")
+    yield from deepspeed.offload_with_room(
+        content, context, method=config.method, parameters=parameters, quantized=quantized
+    )
 
 
 def paths(config: TrainConfig) -> Iterator[Problem]:
