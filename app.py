@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from backend.domain.job import Job, JobState, StopMode
-from backend.domain.problem import ArgValue, Problem
+from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import (
     Conflict,
     EnvironmentFault,
@@ -32,6 +32,8 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.gpus import read_fixture
+from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
@@ -265,6 +267,56 @@ def wait(
         job = follow_to_end(api, job_id, timeout=timeout, quiet=quiet or as_json)
         show_job(job, as_json)
     raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
+
+
+@cli.command()
+def inspect(paths: Annotated[list[Path], typer.Argument(help="Files or folders.")], as_json: AsJson = False) -> None:
+    """What files are and what is wrong with them: configs, scripts, DeepSpeed JSON, data sets, logs. One JSON object a line."""
+    with reported():
+        for path in paths:
+            inspection = inspect_path(path)
+            typer.echo(
+                inspection.to_json()
+                if as_json
+                else json.dumps(inspection.facts, indent=2, ensure_ascii=False, default=str)
+            )
+
+
+@cli.command()
+def lint(files: Annotated[list[Path], typer.Argument(help="Train YAMLs.")], as_json: AsJson = False) -> None:
+    """Everything that is wrong with a config, judged for the training environment of this installation. Exit code 2 on errors."""
+    failed = False
+    with reported():
+        api = open_api()
+        for file in files:
+            problems = api.lint(read_text(file))
+            failed = failed or any(problem.severity is Severity.ERROR for problem in problems)
+            if as_json:
+                record = {"input": str(file), "problems": [asdict(problem) for problem in problems]}
+                typer.echo(json.dumps(record, ensure_ascii=False))
+                continue
+            for problem in problems:
+                typer.echo(f"{file}:{problem.line or ''} {describe_problem(problem)}")
+    raise typer.Exit(EXIT_USAGE if failed else 0)
+
+
+@cli.command()
+def gpus(
+    from_: Annotated[
+        list[Path] | None, typer.Option("--from", help="Recorded tool output, instead of this host.")
+    ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(help="Further recordings.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Normalised GPU readings of recordings (`--from FILE... --json`: one JSON object a line)."""
+    with reported():
+        for path in [*(from_ or []), *(more or [])]:
+            reading = read_fixture(path).to_json()
+            typer.echo(
+                json.dumps(reading, ensure_ascii=False)
+                if as_json
+                else json.dumps(reading, indent=2, ensure_ascii=False)
+            )
 
 
 def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:

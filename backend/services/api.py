@@ -17,9 +17,10 @@ from backend.domain.events import CheckpointSaved, Event, SaveRequested, StateCh
 from backend.domain.job import Job, JobSpec, JobState, StopMode, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
-from backend.errors import Conflict, EnvironmentFault, NotFound, SpecRejected, StoreFault
+from backend.errors import Conflict, EnvironmentFault, InvalidInput, NotFound, SpecRejected, StoreFault
 from backend.planning.command import Host, build_plan, shell_command
-from backend.planning.linting.lint import lint_spec
+from backend.planning.linting.context import LintContext
+from backend.planning.linting.lint import lint_spec, lint_train_yaml
 from backend.planning.spec import apply_changes, parse_spec
 from backend.services.environments import Environments
 from backend.services.preflight import HostFacts, check_host, join_problems, lint_context
@@ -174,6 +175,14 @@ class Api:
             stop_grace_seconds=self.settings.stop_grace_seconds,
             terminate_grace_seconds=self.settings.terminate_grace_seconds,
         )
+
+    def lint(self, text: str) -> list[Problem]:
+        """All rules on a train YAML, judged for the default environment of this host. Text that is no YAML is a problem too."""
+        try:
+            spec = parse_spec(text)
+        except InvalidInput:
+            return lint_train_yaml(text, LintContext())
+        return lint_spec(spec, lint_context(spec, self._host_facts(spec)))
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
