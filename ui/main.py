@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from backend.errors import TunedeckError
 from backend.services.api import Api
-from backend.services.form import FormService
 from backend.services.views import Views
 from backend.settings import Settings
 
-# Before Gradio is imported: it would look for news of itself and send statistics.
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if TYPE_CHECKING:
+    from ui.server import Page
 
 WORKER_CHECK_SECONDS = 5.0
 
@@ -36,23 +35,23 @@ def serve_dashboard(settings: Settings, *, host: str | None = None, port: int | 
     keeper = threading.Thread(target=keep_worker, args=(api, ended), daemon=True)
     keeper.start()
     try:
-        serve(app, settings, listener=listener)
+        serve(app, settings, listener=listener, say=partial(print, flush=True))
     finally:
         ended.set()
 
 
-def build_languages(api: Api):  # type: ignore[no-untyped-def]
+def build_languages(api: Api) -> dict[str, Page]:
     """The pages by the path they are mounted at."""
     from ui.assets import asset_url
     from ui.layout import build_pages, page_css
     from ui.server import Page
+    from ui.text import Language
     from ui.theme import build_theme
 
-    form = FormService(api)
-    return {
-        path: Page(blocks=build_pages(lang, asset_url=asset_url, form=form), theme=build_theme(), css=page_css())
-        for path, lang in (("/", "en"), ("/zh", "zh"))
-    }
+    def page(lang: Language) -> Page:
+        return Page(blocks=build_pages(lang, asset_url=asset_url), theme=build_theme(), css=page_css())
+
+    return {"/": page("en"), "/zh": page("zh")}
 
 
 def keep_worker(api: Api, ended: threading.Event) -> None:
