@@ -60,6 +60,12 @@ def inspect_logs(files: Mapping[str, bytes]) -> LogFacts | None:
     return replace(whole, files=answers)
 
 
+def read_log_facts(files: Mapping[str, bytes]) -> dict[str, object]:
+    """The same as JSON, empty when there is no log."""
+    facts = inspect_logs(files)
+    return facts.to_json() if facts else {}
+
+
 def inspect_log(name: str, data: bytes, hints: LogHints) -> LogFacts:
     """One log file."""
     base = name.rsplit("/", 1)[-1].lower()

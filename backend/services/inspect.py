@@ -18,6 +18,7 @@ from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import NotFound
 from backend.parsing.datasets.records import RegistryEntry
 from backend.parsing.datasets.registry import RegistryReport
+from backend.parsing.log_inspection import read_log_facts
 from backend.planning.importing.command_line import Launch
 from backend.planning.importing.detect import Kind, detect_config, detect_json
 from backend.planning.importing.imported import trainer_launches
@@ -36,6 +37,7 @@ _LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
 _SPECIAL = (Kind.FOREIGN, Kind.BOARD, Kind.V1, Kind.TEMPLATE)
 
 LogReader = Callable[[Mapping[str, bytes]], Mapping[str, object]]
+"""All files of the folder in, facts of its logs out: configurations beside a log help to read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def _head(path: Path) -> bytes:
 def inspect_files(files: Mapping[str, bytes], label: str, *, read_logs: LogReader | None = None) -> Inspection:
     """The same for files that are in memory already (an upload)."""
     sorted_files = _Sorted.of(files)
-    logs = dict((read_logs or _no_logs)(sorted_files.logs)) if sorted_files.logs else {}
+    logs = dict((read_logs or read_log_facts)(files)) if sorted_files.logs else {}
     context = replace(_context(sorted_files), has_run=bool(logs.get("last_step") or logs.get("points")))
     inspected = [
         *_inspect_configs(sorted_files, context),
@@ -102,10 +104,6 @@ def inspect_files(files: Mapping[str, bytes], label: str, *, read_logs: LogReade
         *_inspect_data(sorted_files),
     ]
     return Inspection(input=label, facts=_merge(sorted_files, inspected, logs), files=tuple(inspected))
-
-
-def _no_logs(files: Mapping[str, bytes]) -> Mapping[str, object]:
-    return {}
 
 
 # --- what each file is ---------------------------------------------------------------------------------------------
