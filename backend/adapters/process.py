@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -143,3 +145,86 @@ def kill_all(identities: Sequence[ProcessIdentity], *, wait_seconds: float = 5.0
         time.sleep(0.05)
         left = [identity for identity in left if is_alive(identity)]
     return left
+
+
+class Conversation:
+    """A helper process that answers one JSON line to each line it is asked, within a time limit, or is killed.
+
+    Answers come on a pipe of their own: libraries print to stdout as they like. What the child prints is kept in `noise`.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
+        """Start it; `{fd}` in `argv` becomes the number of the answer pipe. Raises EnvironmentFault."""
+        read_end, write_end = os.pipe()
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        try:
+            self._process = subprocess.Popen(
+                [part.replace("{fd}", str(write_end)) for part in argv],
+                env=None if env is None else dict(env),
+                stdin=subprocess.PIPE,
+                stdout=self._noise,
+                stderr=self._noise,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(read_end)
+            raise EnvironmentFault(f"Cannot start {argv[0]}: {error.strerror or error}.") from error
+        finally:
+            os.close(write_end)
+        self._answers = read_end
+        self._pending = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, line: bytes, *, timeout_seconds: float) -> bytes | None:
+        """The answer to `line`; None when the child ended or gave none in time (it is killed then)."""
+        try:
+            if self._process.stdin is None or self._process.stdin.closed:
+                return None
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
+            answer = self._read_line(time.monotonic() + timeout_seconds)
+        except OSError:
+            answer = None
+        if answer is None:
+            self.close()
+        return answer
+
+    def _read_line(self, deadline: float) -> bytes | None:
+        while b"\n" not in self._pending:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._answers, 1 << 20) if ready else b""
+            if not data:
+                return None
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    @property
+    def noise(self) -> bytes:
+        """The last 16 KiB that the child printed."""
+        if self._noise.closed:
+            return self._last_noise
+        end = self._noise.seek(0, os.SEEK_END)
+        self._noise.seek(max(0, end - (1 << 14)))
+        return self._noise.read()
+
+    _last_noise = b""
+
+    def close(self) -> None:
+        """Kill the child's group and collect it; safe to call twice. A child stuck in the driver is left to the kernel."""
+        if self._noise.closed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2)
+        self._last_noise = self.noise
+        self._noise.close()
+        os.close(self._answers)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()

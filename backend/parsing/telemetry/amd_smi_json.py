@@ -154,6 +154,7 @@ def parse_metric(record: Record, index: int) -> GpuRow:
             **numbers,
             **memory,
             **_violations(flat),
+            "printed_index": missing.whole(flat.get("gpu")),
             "bdf": missing.bdf(flat.get("bdf") or flat.get("bus.bdf")),
             "throttle_status": missing.flag(
                 flat.get("power.throttle_status", flat.get("throttle_status")), "throttled", "unthrottled"

@@ -104,6 +104,7 @@ def _parse_row(flat: Mapping[str, Json], index: int, unit: str) -> GpuRow:
         used, total = _memory(flat, pool, unit)
         numbers |= {f"{pool}_used_bytes": used, f"{pool}_total_bytes": total}
     numbers["partition_id"] = missing.whole(flat.get("xcp", flat.get("partition_id")), high=63)
+    numbers["printed_index"] = missing.whole(flat.get("gpu"))
     numbers["bdf"] = missing.bdf(flat.get("bdf"))
     return build_row(index, numbers)
 

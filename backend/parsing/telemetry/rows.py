@@ -40,6 +40,8 @@ class GpuRow:
     """
 
     index: int
+    printed_index: int | None = None
+    """The number that the tool printed for the device (`gpu: 3`); differs from `index` when it left one out."""
     bdf: str | None = None
     partition_id: int | None = None
     gfx_activity_percent: Number | None = None
