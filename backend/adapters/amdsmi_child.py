@@ -95,6 +95,7 @@ class _Session:
     def answer(self, question: str) -> dict[str, Any]:
         head: dict[str, Any] = {
             "module": "amdsmi",
+            "question": question,
             "path": str(getattr(self.module, "__file__", "")),
             "global_calls": self.once,
         }

@@ -181,7 +181,14 @@ class AmdsmiSource:
             verdict = verdict_of_text(noise) if noise else Verdict.CRASH
             known = verdict not in (Verdict.NOT_AMD_SMI_OUTPUT, Verdict.NO_OUTPUT)
             return ToolReading(verdict=verdict if known else Verdict.CRASH, remedy=text.splitlines()[-1][:300]), []
-        return _read_answer(answer)
+        found = _read_answer(answer, question)
+        if found is None:
+            # What comes next may answer an older question: only a new child is sure to be in step.
+            self.close()
+            return ToolReading(
+                verdict=Verdict.CRASH, remedy="The amdsmi helper answered something else than asked."
+            ), []
+        return found
 
     def restart(self) -> None:
         """A child that died is started again without asking for identity once more."""
@@ -194,16 +201,17 @@ class AmdsmiSource:
             self._child = None
 
 
-def _read_answer(answer: bytes) -> tuple[ToolReading, list[Mapping[str, Json]]]:
+def _read_answer(answer: bytes, question: str) -> tuple[ToolReading, list[Mapping[str, Json]]] | None:
     try:
         document = orjson.loads(answer)
     except orjson.JSONDecodeError:
-        return ToolReading(verdict=Verdict.CRASH, remedy="The amdsmi helper answered something else than JSON."), []
-    if isinstance(document, dict) and "import_error" in document:
+        return None
+    if not isinstance(document, dict) or document.get("question") != question:
+        return None
+    if "import_error" in document:
         text = str(document["import_error"])
-        verdict = verdict_of_text(text)
-        return ToolReading(verdict=verdict, remedy=text.strip().splitlines()[-1][:300]), []
-    devices = document.get("devices") if isinstance(document, dict) else None
+        return ToolReading(verdict=verdict_of_text(text), remedy=text.strip().splitlines()[-1][:300]), []
+    devices = document.get("devices")
     return parse_output(answer.decode("utf-8", "replace")), devices if isinstance(devices, list) else []
 
 

@@ -22,6 +22,11 @@ class DataPaths:
         return self.root / "tunedeck.sqlite"
 
     @property
+    def telemetry(self) -> Path:
+        """History of GPUs and host, written by the worker's sampler."""
+        return self.root / "telemetry.sqlite"
+
+    @property
     def worker_lock(self) -> Path:
         return self.root / "worker.lock"
 

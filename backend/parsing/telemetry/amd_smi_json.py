@@ -31,7 +31,7 @@ _STATIC_KEYS = _words(
     " partition market_name slowdown_hotspot_temperature ppt0_socket_power_limit ppt0_max_power_limit"
 )
 _METRIC_KEYS = _words(
-    "usage power clock temperature pcie ecc ecc_blocks fan voltage_curve overdrive mem_overdrive perf_level xgmi_err"
+    "usage clock temperature pcie ecc ecc_blocks fan voltage_curve overdrive mem_overdrive perf_level xgmi_err"
     " voltage energy mem_usage throttle violation gfx_activity socket_power total_vram used_vram hotspot gfx_0_clk"
     " total_correctable_count ppt_violation_activity total_energy_consumption"
 )
@@ -70,12 +70,10 @@ def kind_of(record: Record) -> str:
         return "topology"
     if keys & {"link_metrics", "link_status"}:
         return "xgmi"
-    if "power_usage" not in keys and isinstance(record.get("power"), (Mapping, type(None))) and keys & _METRIC_KEYS:
+    if keys & _METRIC_KEYS or isinstance(record.get("power"), Mapping):
         return "metric"
     if keys & _MONITOR_KEYS:
         return "monitor"
-    if keys & _METRIC_KEYS:
-        return "metric"
     if keys & {"process_list", "process_info"}:
         return "process"
     if keys & {"bdf", "gpu_bdf"} and keys & {"uuid", "gpu_uuid", "kfd_id", "hip_id", "node_id"}:
