@@ -93,9 +93,8 @@ def language_router(prefix: str) -> APIRouter:
     @router.get("/lang/{language}")
     def choose(language: str, next: str = "/") -> Response:
         language = "zh" if language == "zh" else "en"
-        path = safe_next(next)
-        path = path.removeprefix("/zh") or "/" if path == "/zh" or path.startswith(("/zh/", "/zh?")) else path
-        path = path if path.startswith("/") else f"/{path}"
+        plain = next.removeprefix("/zh") if next == "/zh" or next.startswith(("/zh/", "/zh?")) else next
+        path = safe_next(f"/{plain}" if plain == "" or plain.startswith("?") else plain)
         answer = RedirectResponse(f"{prefix}{'/zh' if language == 'zh' else ''}{path}", status_code=303)
         answer.set_cookie(LANGUAGE_COOKIE, language, max_age=365 * 24 * 3600, path=prefix or "/", samesite="lax")
         return answer

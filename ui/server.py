@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -27,6 +26,7 @@ from ui.assets import FOREVER, Assets
 from ui.guard import Guard, user_of
 from ui.live import Hub
 from ui.login import language_router, login_router
+from ui.page_head import PageHead
 from ui.routes import action_router, add_error_answers, download_router, live_router, read_router, refuse
 from ui.sessions import Sessions
 
@@ -65,6 +65,7 @@ def create_app(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan(hub))
     # Seen by Gradio, which then leaves its own rule out (it lets any origin in on a host other than localhost).
     app.add_middleware(CORSMiddleware, allow_origins=[])
+    app.add_middleware(PageHead, root=prefix)
     app.add_middleware(Guard, hosts=known_hosts(settings), sessions=sessions, prefix=prefix)
     add_error_answers(app)
     if sessions:
@@ -75,7 +76,7 @@ def create_app(
         app.include_router(router)
     # Longest path first: "/" takes everything that is left.
     for path in sorted(pages, key=len, reverse=True):
-        _mount(app, path, pages[path], settings, prefix)
+        _mount(app, path, pages[path], settings)
     return app
 
 
@@ -96,11 +97,10 @@ def asset_router(assets: Assets) -> APIRouter:
     return router
 
 
-def _mount(app: FastAPI, path: str, page: Page, settings: Settings, prefix: str) -> None:
+def _mount(app: FastAPI, path: str, page: Page, settings: Settings) -> None:
     os.environ["GRADIO_TEMP_DIR"] = str(settings.data_dir / "uploads")  # on the data disk, never below /tmp
     import gradio as gr
 
-    root = f"<script>window.tunedeck = {json.dumps({'root': prefix})};</script>"
     gr.mount_gradio_app(
         app,
         page.blocks,
@@ -111,10 +111,11 @@ def _mount(app: FastAPI, path: str, page: Page, settings: Settings, prefix: str)
         footer_links=[],
         enable_monitoring=False,
         show_error=False,
+        ssr_mode=False,
         max_file_size=MAX_UPLOAD,
         theme=page.theme,
         css=page.css,
-        head=root + page.head,
+        head=page.head or None,
         js=page.js or None,
         i18n=page.i18n,
         root_path=settings.public_url.rstrip("/") + path.rstrip("/") if settings.public_url else None,
@@ -162,7 +163,7 @@ def address_of(listener: socket.socket, settings: Settings) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it answers, and closes the live view first when it has to stop."""
+    """Says where it is once it answers."""
 
     def __init__(self, config: uvicorn.Config, address: str, say: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -195,7 +196,10 @@ def serve(
         server_header=False,
         proxy_headers=True,
     )
-    _Server(config, address_of(listener, settings), say).run(sockets=[listener])
+    try:
+        _Server(config, address_of(listener, settings), say).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # Ctrl-C: uvicorn has closed everything and passes the signal on
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -28,6 +28,7 @@ from backend.store.columns import Curve, decimate
 from backend.store.paths import JobPaths
 from backend.store.series import Marker, RunSeries, Segment, SeriesCache
 from backend.store.step_table import RANK_SECONDS
+from backend.store.tail import end_of_lines
 
 MAX_LINES_BEHIND = 2000
 MAX_BYTES_BEHIND = 4 << 20
@@ -272,7 +273,7 @@ class Views:
             curves = run.curves(_wanted(keys, names))
         shown = {key: view_curve(key, decimate(_between(curve, first, last), points)) for key, curve in curves.items()}
         ends = [(curve.x[0], curve.x[-1]) for curve in curves.values() if len(curve.x)]
-        cursor = Cursor(mark=mark, events=len(self.api.read_events(job_id)), log=_size(paths.console))
+        cursor = Cursor(mark=mark, events=len(self.api.read_events(job_id)), log=end_of_lines(paths.console))
         return Series(
             cursor=str(cursor),
             series=shown,
@@ -299,7 +300,7 @@ class Views:
         changed = reset or saved or bool(new_events)
         checkpoints = self._checkpoints(job, run) if changed else None
         return Update(
-            cursor=Cursor(mark=mark, events=len(events), log=log.next if log else _size(paths.console)),
+            cursor=Cursor(mark=mark, events=len(events), log=log.next if log else end_of_lines(paths.console)),
             reset=reset,
             job=job_row(job),
             headline=build_headline(job, run.progress(), self.clock()),

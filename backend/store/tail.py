@@ -73,6 +73,23 @@ def read_before(path: Path, before: int, limit: int) -> LogWindow:
         return LogWindow(offset=0, next=0, size=0)
 
 
+def end_of_lines(path: Path) -> int:
+    """Where the unfinished line starts: the end of the last finished one. 0 for a missing file."""
+    try:
+        with path.open("rb") as file:
+            at = os.fstat(file.fileno()).st_size
+            while at > 0:
+                low = max(0, at - BLOCK)
+                file.seek(low)
+                feed = file.read(at - low).rfind(b"\n")
+                if feed >= 0:
+                    return low + feed + 1
+                at = low
+    except FileNotFoundError:
+        pass
+    return 0
+
+
 def _line_start_after(file: BinaryIO, offset: int, end: int) -> int:
     """`offset` itself when a line starts there, else the start of the next line (`end` when there is none)."""
     if offset <= 0:

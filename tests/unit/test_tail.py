@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.store import tail
-from backend.store.tail import LineNumbers, read_before, read_from, read_last
+from backend.store.tail import LineNumbers, end_of_lines, read_before, read_from, read_last
 
 
 def write(tmp_path: Path, data: bytes) -> Path:
@@ -79,6 +79,14 @@ def test_log_fed_byte_by_byte_gives_each_line_once(tmp_path: Path) -> None:
         seen += texts(window)
         offset = window.next
     assert b"\n".join(seen) + b"\n" == whole
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"", 0), (b"abc", 0), (b"a\n", 2), (b"a\nbc", 2), (b"\n", 1)])
+def test_end_of_finished_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, expected: int) -> None:
+    for block in (1, 2, 1 << 20):
+        monkeypatch.setattr(tail, "BLOCK", block)
+        assert end_of_lines(write(tmp_path, data)) == expected
+    assert end_of_lines(tmp_path / "missing") == 0
 
 
 def test_long_progress_line_keeps_its_end(tmp_path: Path) -> None:
