@@ -89,6 +89,7 @@ class ConsoleReader:
         self.progress_offset = -1
         self._last_step = -1
         self._half_dict: tuple[RawLine, str] | None = None
+        self._skip_first = False
         self._wraps = WrapWatch()
 
     @property
@@ -99,7 +100,16 @@ class ConsoleReader:
     def feed(self, data: bytes) -> None:
         """Take a portion of the log."""
         for raw in self._splitter.feed(data):
-            self._take_raw(raw)
+            if self._skip_first:
+                self._skip_first = False
+            else:
+                self._take_raw(raw)
+
+    def skip_to(self, offset: int) -> None:
+        """Leave out what lies before `offset`, and the line that is cut there; the open line is dropped."""
+        self._splitter = LineSplitter(offset)
+        self._half_dict = None
+        self._skip_first = True
 
     def flush(self) -> None:
         """Take the last line, which has no end."""

@@ -51,10 +51,8 @@ class Series:
         return len(self.train)
 
 
-def console_facts(
-    reader: ConsoleReader, hints: LogHints = NO_HINTS, *, exit_code: int | None = None, signal: int | None = None
-) -> LogFacts:
-    """What the console tells. `exit_code` and `signal` are the process's own, when known; `hints` come from files beside it."""
+def console_facts(reader: ConsoleReader, hints: LogHints = NO_HINTS) -> LogFacts:
+    """What the console tells so far; may be asked again and again. `hints` come from files beside it."""
     series = read_series(reader, hints)
     verdict = reader.failure.conclude(progress_offset=reader.progress_offset)
     stopped_by_scheduler = _stopped_by_scheduler(reader, verdict)
@@ -63,8 +61,6 @@ def console_facts(
     codes = Codes()
     root = _root_code(verdict, health, stopped_by_scheduler)
     outcome = _outcome(reader, series, verdict, root, detected, hints)
-    if (exit_code or signal) and outcome in ("unknown", "running"):
-        outcome = "failed"
     _file_causes(codes, verdict, root, hints)
     _file_remarks(codes, reader, verdict, outcome)
     _file_health(codes, health)
@@ -81,15 +77,14 @@ def console_facts(
 def read_series(reader: ConsoleReader, hints: LogHints) -> Series:
     """Current rows with their steps: from the bar, else from the epoch, else from the logging interval."""
     rows = reader.rows
-    train = current_rows(rows.train)
+    train: Sequence[Row] = current_rows(rows.train)
     epochs = reader.job.epochs or hints.epochs
     total = reader.job.total_steps
     if train and epochs and total:
-        place_by_epoch(train, epochs=epochs, total_steps=total)
+        train = place_by_epoch(train, epochs=epochs, total_steps=total)
     if train and hints.logging_steps and all(row.step is None for row in train) and len(rows.segment_starts) == 1:
         first = rows.segment_starts[0] or 0
-        for at, row in enumerate(train):
-            row.step = first + (at + 1) * hints.logging_steps
+        train = [replace(row, step=first + (at + 1) * hints.logging_steps) for at, row in enumerate(train)]
     evals = current_rows(rows.evals)
     if train or evals or not reader.steps.lines:
         return Series(train=tuple(train), evals=tuple(evals), form="hf")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from backend.parsing.trainer_dict import TrainerDict
 
@@ -125,17 +125,17 @@ def logging_interval(steps: list[int]) -> int | None:
     return gaps.most_common(1)[0][0] if gaps else None
 
 
-def place_by_epoch(rows: list[Row], *, epochs: float, total_steps: int) -> None:
-    """Steps of rows that have none, from the epoch: it is printed with two digits, so steps snap to the logging interval."""
+def place_by_epoch(rows: Sequence[Row], *, epochs: float, total_steps: int) -> Sequence[Row]:
+    """Rows with steps from the epoch, when none has one: it is printed with two digits, so steps snap to the interval."""
     raw = [row.epoch * total_steps / epochs if row.epoch is not None else None for row in rows]
     known = [value for value in raw if value is not None]
     if not known or any(row.step is not None for row in rows):
-        return
-    mean_gap = known[-1] / len(known) if len(known) > 1 else known[0]
-    interval = max(1, round(mean_gap))
-    for row, value in zip(rows, raw, strict=True):
-        if value is not None:
-            row.step = round(value / interval) * interval or None
+        return rows
+    interval = max(1, round(known[-1] / len(known)))
+    return [
+        row if value is None else replace(row, step=round(value / interval) * interval or None)
+        for row, value in zip(rows, raw, strict=True)
+    ]
 
 
 def _same_point(old: Row, new: Row) -> bool:
