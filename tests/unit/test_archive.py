@@ -46,7 +46,7 @@ def test_tar_has_the_announced_size_and_the_files(tmp_path: Path) -> None:
         assert {name: file.read() for name, file in members.items() if file} == FILES
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(st.data())
 def test_every_part_equals_that_part_of_the_whole(tmp_path: Path, data: st.DataObject) -> None:
     content = tar_of(tmp_path)
