@@ -97,7 +97,9 @@ def inspect_files(files: Mapping[str, bytes], label: str, *, read_logs: LogReade
     """The same for files that are in memory already (an upload)."""
     sorted_files = _Sorted.of(files)
     logs = dict((read_logs or read_log_facts)(files)) if sorted_files.logs else {}
-    context = replace(_context(sorted_files), has_run=bool(logs.get("last_step") or logs.get("points")))
+    has_log = any(not _is_host_file(name) for name in sorted_files.logs)
+    has_run = bool(logs.get("last_step") or logs.get("points"))
+    context = replace(_context(sorted_files), has_log=has_log, has_run=has_run)
     inspected = [
         *_inspect_configs(sorted_files, context),
         *_inspect_registries(sorted_files),
@@ -130,11 +132,32 @@ class _Sorted:
                 registries[name] = (kind or Kind.REGISTRY, text)
             elif kind is not None:
                 configs[name] = (kind, text)
-            elif base not in _LOG_NAMES and base.endswith(_DATA_SUFFIXES) and not _is_log_lines(text):
+            elif _is_data(name, text):
                 data[name] = content
             else:
                 logs[name] = content
         return _Sorted(configs, registries, data, logs)
+
+
+def _is_data(name: str, text: str) -> bool:
+    base = PurePosixPath(name).name
+    if base in _LOG_NAMES:
+        return False
+    if base.endswith(".txt"):
+        return not _is_host_file(name) and _is_prose(text)
+    return base.endswith(_DATA_SUFFIXES) and not _is_log_lines(text)
+
+
+_LOG_MARKS = re.compile(
+    r"Traceback|\bERROR\b|\bWARN(?:ING)?\b|\bINFO\b|\[rank\d|it/s|s/it|'loss'|\d{2}:\d{2}:\d{2}|^\S+=\S+$|^\w[\w .()]*: ?\S+$|"
+    r"NCCL|RCCL|error:|Error\b|\|\s*\d+/\d+",
+    re.M,
+)
+
+
+def _is_prose(text: str) -> bool:
+    """Plain text to train on, not the output of a program."""
+    return bool(text.strip()) and not _LOG_MARKS.search(text)
 
 
 def _is_log_lines(text: str) -> bool:
@@ -359,7 +382,9 @@ def _main_group(files: _Sorted, inspected: list[FileInspection]) -> list[FileIns
     """Files whose findings count for the whole. A foreign config makes the rest pointless; where a registry names data
     files of the folder, the others are not part of the data set."""
     foreign = [one for one in inspected if one.kind == Kind.FOREIGN.value]
-    if foreign:
+    if foreign and files.logs:
+        inspected = [one for one in inspected if one not in foreign]
+    elif any(one.facts["errors"] for one in foreign):
         return foreign
     registered = _entries_by_file(files)
     if registered:

@@ -10,7 +10,7 @@ from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import InvalidInput
 from backend.planning.importing.command_line import Launch, typed_arguments
 from backend.planning.importing.detect import Kind, foreign_program, placeholders_of
-from backend.planning.importing.imported import trainer_launches
+from backend.planning.importing.imported import trainer_launches, yaml_documents
 from backend.planning.importing.llamaboard import convert_board_state
 from backend.planning.importing.shell_script import ShellScript, parse_shell
 from backend.planning.importing.yaml_text import YamlText, read_yaml
@@ -70,7 +70,9 @@ def config_facts(
         facts, problems = _single(kind, problem)
         return {**facts, "placeholders": list(names)}, problems
     if kind is Kind.FOREIGN:
-        return _single(kind, report("foreign_config", Severity.ERROR, found=_program(text)))
+        program = _program(text)
+        severity = Severity.NOTE if program == "accelerate" and context.started_elsewhere else Severity.ERROR
+        return _single(kind, report("foreign_config", severity, found=program))
     return _train(name, text, context)
 
 
@@ -83,6 +85,38 @@ def _program(text: str) -> str:
 
 def _single(kind: Kind, problem: Problem) -> tuple[Facts, list[Problem]]:
     return {"detected_format": kind.value, **findings([problem])}, [problem]
+
+
+_OF_ANOTHER_VERSION = frozenset(
+    (
+        "unknown_key",
+        "misspelt_key",
+        "renamed_key",
+        "removable_key",
+        "fork_key",
+        "other_backend_key",
+        "template_unknown",
+        "bad_choice",
+        "attention_value",
+        "deepspeed_unknown_key",
+        "zero_partition_grads",
+        "removed_block",
+        "optimizer_not_supported",
+    )
+)
+"""Mistakes only for the version that runs here: a log that reached the step loop shows that another one took them."""
+
+
+def settle(problems: Iterable[Problem], context: LintContext) -> list[Problem]:
+    """Errors that the job's own log disproves become warnings."""
+    if not context.has_run and not context.has_log:
+        return list(problems)
+    weak = _OF_ANOTHER_VERSION if context.has_run else frozenset()
+    weak = weak | {"obsolete_script", "obsolete_flag"}
+    return [
+        replace(p, severity=Severity.WARNING) if p.code in weak and p.severity is Severity.ERROR else p
+        for p in problems
+    ]
 
 
 def findings(problems: Iterable[Problem]) -> Facts:
@@ -132,7 +166,7 @@ def _train(name: str, text: str, context: LintContext) -> tuple[Facts, list[Prob
     except InvalidInput as error:
         problem = not_yaml(error)
         return {"detected_format": Kind.TRAIN.value, **findings([problem])}, [problem]
-    problems = lint_values(document.values, context, source=document, name=name)
+    problems = settle(lint_values(document.values, context, source=document, name=name), context)
     if name.endswith(".json"):
         problems = sort_problems([*problems, report("json_config", Severity.ERROR, found=name, expected="*.yaml")])
     shown = {key: document.values[key] for key in _SHOWN_VALUES if isinstance(document.values.get(key), (int, float))}
@@ -169,7 +203,7 @@ def _deepspeed(name: str, text: str, context: LintContext, neighbour: Neighbour)
     except (ValueError, RecursionError) as error:
         problem = report("not_valid_json", Severity.ERROR, found=str(error), expected="JSON")
         return {"detected_format": Kind.DEEPSPEED.value, **findings([problem])}, [problem]
-    problems = lint_deepspeed_file(content, context, name=name)
+    problems = settle(lint_deepspeed_file(content, context, name=name), context)
     parameters = context.model_parameters or parameters_of_name(neighbour.model)
     problems += offload_with_room(
         content, context, method=neighbour.method, parameters=parameters, quantized=neighbour.quantized
@@ -202,10 +236,14 @@ def _script(name: str, text: str, context: LintContext) -> tuple[Facts, list[Pro
     arguments: dict[str, ArgValue] = {}
     if launch and launch.ours:
         arguments = typed_arguments(launch, context.trainer)
-        problems += _argument_problems(launch, arguments, context)
+        written = _written_config(script, launch)
+        problems += _argument_problems(launch, arguments, context) if written is None else []
+        if written is not None:
+            problems += lint_values(written.values, context, source=written)
+            arguments = {**written.values, **arguments}
     if launch and is_placeholder(launch.config):
         problems.append(report("file_is_placeholder", Severity.WARNING, field="", found=launch.config))
-    problems = sort_problems(problems)
+    problems = sort_problems(settle(problems, context))
     out: Facts = {
         "detected_format": Kind.SCRIPT.value,
         **findings(problems),
@@ -216,6 +254,18 @@ def _script(name: str, text: str, context: LintContext) -> tuple[Facts, list[Pro
         out["arguments"] = {key: value for key, value in arguments.items() if value is not None}
     stage = arguments.get("stage")
     return {**out, **({"stage": stage} if isinstance(stage, str) else {})}, problems
+
+
+def _written_config(script: ShellScript, launch: Launch) -> YamlText | None:
+    """The train config that the script writes itself and then starts."""
+    documents = yaml_documents(script)
+    text = next((body for name, body in documents.items() if launch.config and name == launch.config), None)
+    if text is None and len(documents) == 1 and "$" in launch.config + " ".join(launch.stray):
+        text = next(iter(documents.values()))
+    try:
+        return read_yaml(text) if text else None
+    except InvalidInput:
+        return None
 
 
 def _argument_problems(launch: Launch, arguments: Mapping[str, ArgValue], context: LintContext) -> list[Problem]:

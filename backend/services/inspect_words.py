@@ -35,7 +35,8 @@ WORDS = {
         "bad_choice",
     ),
     **dict.fromkeys(
-        ("reward_model_missing", "column_missing", "formatting_missing", "entry_without_source"), "missing_key"
+        ("reward_model_missing", "column_missing", "columns_unknown", "formatting_missing", "entry_without_source"),
+        "missing_key",
     ),
     "qlora_with_zero3": "quantized_with_zero3",
     "several_arrays": "concatenated_objects",

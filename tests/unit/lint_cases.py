@@ -210,6 +210,8 @@ TRAIN: tuple[Case, ...] = (
     Case("model_path_missing", {}, LintContext(missing_paths=frozenset({"/models/tiny-3b"}))),
     Case("path_missing", {"adapter_name_or_path": "saves/a"}, LintContext(missing_paths=frozenset({"saves/a"}))),
     Case("dataset_undefined", {"dataset": "manual"}, LintContext(datasets=frozenset({"manuals"}))),
+    Case("deepspeed_batch_missing", {"deepspeed": "{zero_optimization: {stage: 2}}"}),
+    Case("zero_section_missing", {"deepspeed": "{train_micro_batch_size_per_gpu: auto}"}),
     Case("deepspeed_batch_mismatch", {"deepspeed": "{train_micro_batch_size_per_gpu: 4}"}),
     Case("deepspeed_batch_mismatch", {"deepspeed": "{train_batch_size: 32}"}, LintContext(processes=2)),
     Case("deepspeed_value_mismatch", {"deepspeed": "{gradient_clipping: 0.5}"}),

@@ -73,7 +73,7 @@ CHANGES: dict[str, dict[str, str | None]] = {
     "full_zero2_offload": {**FULL, "deepspeed": "examples/deepspeed/ds_z2_offload_config.json"},
     "full_inline_zero": {
         **FULL,
-        "deepspeed": "{zero_optimization: {stage: 2, offload_optimizer: {device: none}}, bf16: {enabled: auto}}",
+        "deepspeed": "{train_micro_batch_size_per_gpu: auto, zero_optimization: {stage: 2}, bf16: {enabled: auto}}",
     },
     "full_predict": {
         **FULL,

@@ -247,6 +247,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "feature_not_used": ("`{field}` 需要 {expected}，transformers 训练器不会用到它。", "删除它。"),
     "optimizer_not_supported": ("DeepSpeed 已没有优化器 {found}。", "可用的值：{expected}。"),
     "fixed_batch_value": ("`{field}` 固定为 {found}：无论几张卡，它都必须等于训练器算出的值。", '写成 "auto"。'),
+    "deepspeed_batch_missing": (
+        "DeepSpeed 配置没有给出批大小：数据和模型加载之后 DeepSpeed 才会停下。",
+        '加上 train_micro_batch_size_per_gpu: "{expected}"。',
+    ),
+    "zero_section_missing": (
+        "accelerate 拒绝没有 zero_optimization 的 DeepSpeed 配置。",
+        "加上 zero_optimization: {expected}。",
+    ),
     "deepspeed_batch_mismatch": (
         "DeepSpeed 文件与训练器的批大小不一致：{found} 与 {expected}。",
         'DeepSpeed 文件中写 "auto"。',

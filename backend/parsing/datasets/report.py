@@ -43,9 +43,9 @@ def _report(table: Table, entry: RegistryEntry | None) -> DataReport:
             )
             facts["registry_entry"] = needed
         if kind == "unknown_dataset":
-            findings.append(
-                DataFinding(code="columns_unknown", severity=Severity.WARNING, found=", ".join(columns_of(rows))[:200])
-            )
+            facts["missing_columns"] = ["instruction", "output"]
+            shown = ", ".join(columns_of(rows))[:200]
+            findings.append(DataFinding(code="columns_unknown", severity=Severity.ERROR, found=shown))
         findings.extend(check_format(rows, kind, facts))
     else:
         findings.extend(check_conversion(rows, kind, entry, facts))

@@ -327,7 +327,15 @@ def _is_trainer(launcher: str, entry: str, arguments: _Arguments, has_config: bo
         return True
     if name not in _TRAINER_FILES:
         return False
-    if entry.endswith(("src/train.py", "llamafactory/launcher.py", "inside/train.py")):
+    flags = set(arguments.flags)
+    if flags & _OWN_FLAGS or (has_config and not arguments.positional[0].endswith(".json")):
         return True
-    own = {"stage", "model_name_or_path", "finetuning_type", "template"} & set(arguments.flags)
-    return bool(own) or (has_config and not arguments.positional[0].endswith(".json"))
+    inside = entry.endswith(("src/train.py", "llamafactory/launcher.py", "inside/train.py"))
+    return inside and len(flags - _SHARED_FLAGS) <= 1
+
+
+_OWN_FLAGS = words("stage finetuning_type dataset_dir cutoff_len lora_target use_v2 template")
+_SHARED_FLAGS = words(
+    "config_file config config_path model_name_or_path output_dir deepspeed bf16 fp16 do_train local_rank"
+)
+"""Flags that tell LLaMA-Factory from the many other programs with a train.py, and those that they all have."""

@@ -163,7 +163,7 @@ def _from_script(text: str, trains: Mapping[str, str], schema: TrainerSchema, no
         notes.understood.append(Remark(key="last_launch", values={"count": str(len(launches))}))
     notes.understood.append(Remark(key="launcher", values={"launcher": launch.launcher}))
     arguments = typed_arguments(launch, schema)
-    base = _base_text(launch, arguments, trains, notes)
+    base = _base_text(launch, arguments, {**trains, **yaml_documents(script)}, notes)
     if not launch.ours and not base:
         notes.not_understood.append(Remark(key="other_entry", values={"entry": launch.entry}))
         return notes.result(Kind.SCRIPT.value, "")
@@ -195,6 +195,11 @@ def trainer_launches(script: ShellScript) -> tuple[Launch, ...]:
             found.append(launch)
     ours = [launch for launch in found if launch.ours and launch.action in ("train", "", "eval")]
     return tuple(ours or found)
+
+
+def yaml_documents(script: ShellScript) -> dict[str, str]:
+    """Train configs that a script writes itself before it uses them."""
+    return {name: text for name, text in script.documents.items() if name.endswith((".yaml", ".yml"))}
 
 
 def _base_text(launch: Launch, arguments: dict[str, ArgValue], trains: Mapping[str, str], notes: _Notes) -> str:

@@ -78,6 +78,8 @@ class ShellScript:
     unset: tuple[str, ...] = ()
     sbatch: Mapping[str, str] = field(default_factory=dict)
     shebang: str = ""
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """Files that the script writes itself (`cat > x.yaml <<EOF`), by name, variables filled in as far as they are known."""
     broken_continuations: tuple[int, ...] = ()
     """Lines that end in a backslash and blanks: the shell ends the command there."""
 
@@ -87,7 +89,8 @@ def parse_shell(text: str) -> ShellScript:
     text = text[:MAX_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     lines = text.split("\n")
     state = _State()
-    for statement in _statements(_without_heredocs(text)):
+    plain, documents = _cut_heredocs(text)
+    for statement in _statements(plain):
         if len(state.commands) >= _MAX_COMMANDS:
             break
         state.take(statement)
@@ -96,6 +99,7 @@ def parse_shell(text: str) -> ShellScript:
         exports={name: state.variables[name] for name in state.exported if name in state.variables},
         export_lines={name: line for name, line in state.exported.items() if name in state.variables},
         unset=tuple(state.unset),
+        documents={state.fill(name): state.fill(body) if filled else body for name, body, filled in documents},
         sbatch=_sbatch(lines),
         shebang=lines[0][2:].strip() if lines[0].startswith("#!") else "",
         broken_continuations=tuple(
@@ -129,19 +133,39 @@ class _Statement:
     end: str
 
 
-def _without_heredocs(text: str) -> str:
-    """Bodies of here-documents blanked line by line, so that line numbers stay."""
+_HEREDOC = re.compile(r"<<(-?)\s*([\"'\\]?)([A-Za-z_]\w*)[\"']?")
+
+
+def _cut_heredocs(text: str) -> tuple[str, list[tuple[str, str, bool]]]:
+    """The text with the bodies of here-documents blanked (line numbers stay), and (file, body, expanded) of each."""
     out: list[str] = []
-    waiting: list[str] = []
+    documents: list[tuple[str, str, bool]] = []
+    waiting: list[tuple[str, str, bool, bool]] = []
+    body: list[str] = []
     for line in text.split("\n"):
-        if waiting:
-            if line.strip("\t ") == waiting[0]:
-                waiting.pop(0)
-            out.append("")
+        if not waiting:
+            out.append(line)
+            for match in _HEREDOC.finditer(_uncommented(line)):
+                waiting.append((match[3], _written_file(line), not match[2], bool(match[1])))
             continue
-        waiting = [match[1] for match in re.finditer(r"<<-?\s*[\"'\\]?([A-Za-z_]\w*)", _uncommented(line))]
-        out.append(line)
-    return "\n".join(out)
+        end, name, filled, indented = waiting[0]
+        out.append("")
+        if (line.strip("\t ") if indented else line.strip()) == end:
+            if name:
+                documents.append((name, "\n".join(body) + "\n", filled))
+            waiting.pop(0)
+            body = []
+        else:
+            body.append(line.lstrip("\t") if indented else line)
+    return "\n".join(out), documents
+
+
+def _written_file(line: str) -> str:
+    """The file that a line with a here-document writes: `cat > FILE <<EOF`, `tee FILE <<EOF`."""
+    match = re.search(r"(?<![0-9&<])>{1,2}\|?\s*([\"']?)([^\s\"'<>|;&]+)\1", line) or re.search(
+        r"\btee\s+(?:-a\s+)?([\"']?)([^\s\"'<>|;&]+)\1", line
+    )
+    return match[2] if match else ""
 
 
 def _uncommented(line: str) -> str:
@@ -495,6 +519,14 @@ class _State:
         if part.text.startswith("$((") and part.quoted:
             return self._arithmetic(part.text)
         return part.text
+
+    def fill(self, text: str) -> str:
+        """Text with the variables that are known at the end of the script."""
+        return re.sub(
+            r"\$\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|\$([A-Za-z_]\w*)",
+            lambda m: self.variables.get(m[1] or m[3]) or (m[2] if m[2] is not None else m[0]),
+            text,
+        )
 
     def _inner(self, text: str) -> str:
         return re.sub(r"\$\{?([A-Za-z_]\w*)\}?", lambda m: self.variables.get(m[1], m[0]), text.strip("\"'"))[

@@ -43,6 +43,8 @@ class LintContext:
     ports_in_use: frozenset[int] = frozenset()
     started_elsewhere: bool = False
     """The config belongs to a job that was (or will be) started by something other than Tunedeck."""
+    has_log: bool = False
+    """A log of the job lies beside the config: whatever starts it was there."""
     has_run: bool = False
     """A log shows that this config reached the step loop: its names were known to the version that ran it."""
 

@@ -118,8 +118,11 @@ def lint_deepspeed(content: Mapping[str, ArgValue], context: LintContext, *, nam
     yield from _name(content, name)
 
 
-def lint_deepspeed_with(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterator[Problem]:
-    """Contradictions between a train config and its DeepSpeed file."""
+def lint_deepspeed_with(
+    config: TrainConfig, content: Mapping[str, ArgValue], *, ours: bool = False
+) -> Iterator[Problem]:
+    """Contradictions between a train config and its DeepSpeed file. `ours`: an inline mapping, which we can complete."""
+    yield from _incomplete(content, ours)
     yield from _mismatches(config, content)
     yield from _gather(config, content)
 
@@ -405,6 +408,21 @@ def _mismatches(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterato
                 line=config.line(key) or config.line(other),
                 fix=Fix(set={key: True}, remove=(other,)) if not config.on(other) else None,
             )
+
+
+def _incomplete(content: Mapping[str, ArgValue], ours: bool) -> Iterator[Problem]:
+    """DeepSpeed wants a batch size, accelerate a ZeRO section: `"auto"` and stage 0 will do."""
+    severity = Severity.ERROR if ours else Severity.WARNING
+    prefix = "deepspeed." if ours else ""
+    if "train_batch_size" not in content and "train_micro_batch_size_per_gpu" not in content:
+        key = f"{prefix}train_micro_batch_size_per_gpu"
+        fix = Fix(set={key: "auto"}) if ours else None
+        yield report("deepspeed_batch_missing", severity, field=key, expected="auto", fix=fix)
+    if "zero_optimization" not in content:
+        fix = Fix(set={f"{prefix}zero_optimization": {"stage": 0}}) if ours else None
+        yield report(
+            "zero_section_missing", severity, field=f"{prefix}zero_optimization", expected="{stage: 0}", fix=fix
+        )
 
 
 def _gather(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from backend.domain.job import JobSpec
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import InvalidInput
 from backend.planning.importing.yaml_text import YamlText, read_yaml
-from backend.planning.linting import amd, arguments, combinations, deepspeed, packages, sanity
+from backend.planning.linting import amd, arguments, combinations, deepspeed, names, packages, sanity
 from backend.planning.linting.config import OWN_SECTION, TrainConfig
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.report import report
@@ -126,7 +126,7 @@ def deepspeed_content(config: TrainConfig) -> Iterator[Problem]:
             )
             yield replace(problem, field=f"deepspeed.{problem.field}", fix=moved, line=config.line("deepspeed"))
     if content is not None:
-        yield from deepspeed.lint_deepspeed_with(config, content)
+        yield from deepspeed.lint_deepspeed_with(config, content, ours=isinstance(inline, dict))
 
 
 def _offload(config: TrainConfig, content: Mapping[str, ArgValue]) -> Iterator[Problem]:
@@ -185,6 +185,7 @@ RULES: tuple[Rule, ...] = (
     *combinations.RULES,
     *packages.RULES,
     *sanity.RULES,
+    *names.RULES,
     needs_torchrun,
     deepspeed_path,
     deepspeed_content,

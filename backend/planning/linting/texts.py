@@ -361,6 +361,14 @@ TEXTS: dict[str, Text] = {
         "`{field}` is fixed at {found}: it must equal what the trainer works out, on any number of GPUs.",
         'Write "auto".',
     ),
+    "deepspeed_batch_missing": Text(
+        "The DeepSpeed config gives no batch size: DeepSpeed stops after data and model are loaded.",
+        'Add train_micro_batch_size_per_gpu: "{expected}".',
+    ),
+    "zero_section_missing": Text(
+        "accelerate refuses a DeepSpeed config without zero_optimization.",
+        "Add zero_optimization: {expected}.",
+    ),
     "deepspeed_batch_mismatch": Text(
         "The batch sizes of DeepSpeed file and trainer disagree: {found} against {expected}.",
         'Write "auto" in the DeepSpeed file.',
