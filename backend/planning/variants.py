@@ -78,7 +78,7 @@ def packed_like(work: Workload, lengths: Lengths, *, longest: int | None = None)
     """Packed forms of `work` that see as many rows a step (within BATCH_TOLERANCE).
 
     Blocks keep `cutoff_len` where that works out; where one block of that length is already too few or too many rows, blocks
-    of another length are offered (never shorter than the longest row that is kept today, so that nothing more is dropped).
+    of another length are offered (never shorter than the longest row that is whole today, so that nothing more is dropped).
     """
     rows = rows_per_step(work, lengths) / work.world
     found: list[Workload] = []
@@ -98,7 +98,8 @@ def packed_like(work: Workload, lengths: Lengths, *, longest: int | None = None)
 
 def _block_lengths(work: Workload, lengths: Lengths, rows: float, longest: int | None) -> list[int]:
     """`cutoff_len` itself, then for 1 to 8 blocks a step the length that comes nearest to `rows` rows."""
-    kept = min(lengths.longest, work.cutoff)
+    whole = lengths.packable(work.cutoff)
+    kept = whole[-1] if whole else work.cutoff
     most = longest or 32768
     first, last = math.ceil(kept / _GRAIN), most // _GRAIN
     blocks = [work.cutoff]
