@@ -32,11 +32,12 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
-from backend.services.gpus import read_fixture
+from backend.services.gpus import build_sampler, open_gpus, read_fixture
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
+from backend.store.paths import DataPaths
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_CONFLICT, EXIT_STOPPED, EXIT_LOST, EXIT_FAULT = 1, 2, 3, 4, 5, 6, 7
 _EXIT_OF_STATE = {
@@ -90,7 +91,8 @@ def describe_problem(problem: Problem) -> str:
 
 
 def open_api() -> Api:
-    return Api(load_settings())
+    settings = load_settings()
+    return Api(settings, read_devices=open_gpus(DataPaths(settings.data_dir)).device_ids)
 
 
 @cli.callback(invoke_without_command=True)
@@ -116,7 +118,9 @@ def worker() -> None:
     """Run the worker alone: queue, supervision, telemetry. Ends at once when one serves this data folder already."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        Worker(load_settings()).run()
+        settings = load_settings()
+        paths = DataPaths(settings.data_dir)
+        Worker(settings, gpus=open_gpus(paths), sampler=build_sampler(paths)).run()
     except WorkerRunning as error:
         typer.echo(str(error))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from backend.errors import TunedeckError
 from backend.services.api import Api
+from backend.services.gpus import open_gpus
 from backend.services.views import Views
 from backend.settings import Settings
 
@@ -30,7 +31,10 @@ def serve_dashboard(settings: Settings, *, host: str | None = None, port: int | 
     require_login_off_loopback(settings)
     listener = claim_address(settings)
     api = Api(settings)
-    app = create_app(api, Views(api), build_languages(api), settings)
+    gpus = open_gpus(api.paths)
+    api.read_devices = gpus.device_ids
+    views = Views(api, gpu_readings=lambda: gpus.to_json(api.jobs.leases()))
+    app = create_app(api, views, build_languages(api), settings)
     ended = threading.Event()
     keeper = threading.Thread(target=keep_worker, args=(api, ended), daemon=True)
     keeper.start()

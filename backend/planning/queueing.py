@@ -26,8 +26,19 @@ class Capacity:
     cpu_used: int
 
 
-def plan_starts(queue: Sequence[Job], wanted: Callable[[Job], tuple[str, ...]], capacity: Capacity) -> list[Start]:
-    """First in, first out within a priority. `wanted` gives the devices a job names itself (empty: any).
+def first_free(count: int, free: Sequence[str]) -> tuple[str, ...]:
+    """The simplest choice."""
+    return tuple(free[:count])
+
+
+def plan_starts(
+    queue: Sequence[Job],
+    wanted: Callable[[Job], tuple[str, ...]],
+    capacity: Capacity,
+    choose: Callable[[int, Sequence[str]], tuple[str, ...]] = first_free,
+) -> list[Start]:
+    """First in, first out within a priority. `wanted` gives the devices a job names itself (empty: any); `choose` picks
+    the best `count` of the free ones (fewer when they are busy with something else, and then the job waits).
 
     A job that has to wait keeps what it waits for: no later job may take those devices, so a big job is never starved by
     small ones, while jobs on other cards pass by.
@@ -37,7 +48,7 @@ def plan_starts(queue: Sequence[Job], wanted: Callable[[Job], tuple[str, ...]], 
     free, starts = list(capacity.free), []
     for job in queue:
         named = wanted(job)
-        devices = named if named else tuple(free[: job.processes])
+        devices = named if named else choose(job.processes, free)
         if len(devices) >= job.processes and set(devices) <= set(free):
             starts.append(Start(job=job, devices=devices))
             free = [device for device in free if device not in devices]

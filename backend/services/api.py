@@ -147,6 +147,8 @@ class Api:
 
     def _preview(self, spec: JobSpec, *, job_id: str, job_dir: str) -> Preview:
         facts = self._host_facts(spec)
+        if spec.processes is None and not spec.gpus and facts.devices:
+            spec = replace(spec, processes=len(facts.devices))  # one rank a card of this host
         problems = join_problems(check_host(spec, facts), lint_spec(spec, lint_context(spec, facts)))
         host = self._host(spec, facts)
         plan = build_plan(spec, job_id=job_id, job_dir=job_dir, host=host, devices=spec.gpus) if host else None
@@ -196,7 +198,7 @@ class Api:
         if preview.errors or preview.plan is None:
             first = preview.errors[0]
             raise SpecRejected(preview.problems, f"{first.field}: {first.found}. {first.remedy}")
-        job = _new_job(job_id, spec, preview.plan, self.clock(), len(self.read_devices()))
+        job = _new_job(job_id, spec, preview.plan, self.clock())
         self._store_new(job, spec, spec_text, preview.plan)
         self.ensure_worker()
         return self.jobs.get(job_id)
@@ -370,14 +372,14 @@ def new_job_id(name: str, now: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{slug}-{secrets.token_hex(2)}"
 
 
-def _new_job(job_id: str, spec: JobSpec, plan: LaunchPlan, now: float, device_count: int) -> Job:
+def _new_job(job_id: str, spec: JobSpec, plan: LaunchPlan, now: float) -> Job:
     train = spec.train
     return Job(
         id=job_id,
         name=spec.name,
         state=JobState.QUEUED,
         priority=spec.priority,
-        processes=spec.processes or len(spec.gpus) or max(1, device_count),
+        processes=plan.processes,
         stage=str(train.get("stage") or "sft"),
         finetuning_type=str(train.get("finetuning_type") or "lora"),
         model=str(train.get("model_name_or_path") or ""),

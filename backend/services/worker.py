@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO
 
@@ -20,9 +20,12 @@ from backend.domain.job import Job, JobState, StopMode, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Severity
 from backend.errors import Conflict, TunedeckError
+from backend.planning.command import VISIBILITY
 from backend.planning.queueing import Capacity, Start, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
+from backend.services.gpus import GpuService
 from backend.services.progress import RunProgress
+from backend.services.sampler import RunningJob, Sampler
 from backend.services.secrets import load_secrets
 from backend.settings import REPOSITORY, Settings
 from backend.store.database import Database
@@ -42,8 +45,6 @@ ADOPT_SECONDS = 10.0
 
 log = logging.getLogger("tunedeck.worker")
 
-Visibility = Callable[[Sequence[str]], Mapping[str, str]]
-
 
 class WorkerRunning(TunedeckError):
     """Another worker holds this data folder."""
@@ -57,13 +58,13 @@ class Worker:
         settings: Settings,
         *,
         clock: Callable[[], float] = time.time,
-        read_devices: Callable[[], Sequence[str]] = tuple,
-        visibility: Visibility = lambda devices: {},
+        gpus: GpuService | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self.settings, self.clock = settings, clock
         self.paths = DataPaths(settings.data_dir)
         self.jobs = JobTable(Database(self.paths.database))
-        self.read_devices, self.visibility = read_devices, visibility
+        self.gpus, self.sampler = gpus, sampler
         self._runs: dict[str, RunProgress] = {}
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
@@ -79,9 +80,14 @@ class Worker:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         log.info("worker %d serves %s", os.getpid(), self.paths.root)
+        if self.sampler is not None:
+            self.sampler.running_jobs = self.running_jobs
+            self.sampler.start()
         while not self._stop:
             self.safe_beat()
             time.sleep(BEAT_SECONDS)
+        if self.sampler is not None:
+            self.sampler.stop()
         self.paths.worker_status.unlink(missing_ok=True)
         log.info("worker %d ends; running jobs go on", os.getpid())
 
@@ -107,7 +113,9 @@ class Worker:
     def beat(self) -> None:
         """Look after active jobs, then start what may start. A fault of one job does not keep the others waiting."""
         faults: list[Exception] = []
-        for job in self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING):
+        active = self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        self._pass_notices_on(active)
+        for job in active:
             try:
                 self._look_after(job)
             except (TunedeckError, OSError, ValueError) as error:
@@ -117,13 +125,29 @@ class Worker:
         if faults:
             raise faults[0]
 
+    def running_jobs(self) -> list[RunningJob]:
+        """For the sampler (in its own thread): whose folders get a copy of the telemetry."""
+        active = self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        return [
+            RunningJob(job_id=job.id, devices=job.devices, folder=self.paths.job(job.id).telemetry) for job in active
+        ]
+
+    def _pass_notices_on(self, active: Sequence[Job]) -> None:
+        """What the sampler noticed about a card goes into the history of the jobs that hold it."""
+        for notice in self.sampler.take_notices() if self.sampler else ():
+            log.warning("telemetry: %s %s", notice.device, notice.message)
+            alert = Alert(at=notice.at, code=notice.code, severity=notice.severity, message=notice.message)
+            for job in active:
+                if notice.device in job.devices:
+                    self._tell(self.paths.job(job.id), alert)
+
     # --- starting --------------------------------------------------------------------------------------------------
 
     def _start_waiting(self) -> None:
         queue = self.jobs.in_states(JobState.QUEUED)
         if not queue:
             return
-        for start in plan_starts(queue, self._wanted, self._capacity()):
+        for start in plan_starts(queue, self._wanted, self._capacity(), self._choose):
             try:
                 self._start(start)
             except Conflict as error:  # cancelled or leased meanwhile: the next round looks again
@@ -132,8 +156,15 @@ class Worker:
     def _wanted(self, job: Job) -> tuple[str, ...]:
         return load_plan(self.paths.job(job.id).plan).devices
 
+    def _choose(self, count: int, free: Sequence[str]) -> tuple[str, ...]:
+        """Idle and healthy cards on one island; nothing while too few of them are."""
+        if self.gpus is None:
+            return ()
+        held = {device: "kept" for device in self.gpus.device_ids() if device not in free}
+        return self.gpus.choose(count, (), held).devices
+
     def _capacity(self) -> Capacity:
-        devices, leased = tuple(self.read_devices()), self.jobs.leases()
+        devices, leased = self.gpus.device_ids() if self.gpus else (), self.jobs.leases()
         active = self.jobs.in_states(JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
         return Capacity(
             total=devices,
@@ -145,9 +176,9 @@ class Worker:
     def _start(self, start: Start) -> None:
         job, paths = self.jobs.lease(start.job.id, start.devices), self.paths.job(start.job.id)
         plan = load_plan(paths.plan)
-        if start.devices:
-            variables = self.visibility(start.devices)
-            unset = tuple(name for name in plan.unset if name not in variables)
+        if start.devices and self.gpus is not None:
+            variables = self.gpus.visibility(start.devices)
+            unset = tuple(name for name in VISIBILITY if name not in variables)
             plan = replace(plan, devices=start.devices, env={**plan.env, **variables}, unset=unset)
             save_plan(paths.plan, plan)
         self._tell(paths, StateChanged(at=self.clock(), state=JobState.STARTING))
