@@ -27,10 +27,12 @@ from backend.errors import (
 )
 from backend.services.api import Api
 from backend.services.cursor import parse_cursor
+from backend.services.diagnosing import Diagnosis
 from backend.services.views import Views, job_row
 from ui.downloads import send
 from ui.encoding import encode
 from ui.live import NOT_SIGNED_IN, Hub, message_of
+from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
 VERSION = "0.1.0"
 MAX_BODY_BYTES = 2 << 20
@@ -84,6 +86,10 @@ def read_router(views: Views) -> APIRouter:
     def run(request: Request, job_id: str) -> Response:
         return answer(request, views.run(job_id))
 
+    @router.get("/runs/{job_id}/diagnosis")
+    def diagnosis(request: Request, job_id: str, lang: str = "en") -> Response:
+        return answer(request, translate_diagnosis(views.diagnosis(job_id), lang))
+
     @router.get("/runs/{job_id}/series")
     def series(
         request: Request,
@@ -114,6 +120,25 @@ def read_router(views: Views) -> APIRouter:
         return answer(request, views.log(job_id, offset=offset, before=before, limit=limit))
 
     return router
+
+
+def translate_diagnosis(found: Diagnosis, lang: str) -> dict[str, object]:
+    """What the page shows: title, remedy and proofs, in the reader's language where the cause is known."""
+    title, remedy = found.title, found.remedy
+    translated = DIAGNOSIS_ZH.get(found.root_cause or "") if lang == "zh" else None
+    if translated:
+        title, remedy = translated
+    return {
+        "outcome": found.outcome,
+        "root_cause": found.root_cause,
+        "title": title,
+        "remedy": remedy,
+        "evidence": [piece.text for piece in found.evidence][:3],
+        "first_failing_rank": found.first_failing_rank,
+        "phase": found.phase,
+        "last_step": found.last_step,
+        "last_checkpoint_step": found.last_checkpoint_step,
+    }
 
 
 def download_router(views: Views) -> APIRouter:

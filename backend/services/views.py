@@ -22,6 +22,7 @@ from backend.errors import Conflict, NotFound, PathRefused
 from backend.services.api import Api, WorkerStatus
 from backend.services.checkpoints import FINAL, checkpoint_files, list_checkpoints
 from backend.services.cursor import Cursor
+from backend.services.diagnosing import Diagnosis, diagnose_job
 from backend.services.headline import Headline, build_headline, number_or_word
 from backend.services.log_windows import LogView, LogWindows
 from backend.store.columns import Curve, decimate
@@ -256,6 +257,10 @@ class Views:
             can=what_can_be_done(job, checkpoints),
             skipped_records=run.skipped,
         )
+
+    def diagnosis(self, job_id: str) -> Diagnosis:
+        """Why an ended run ended, read from its console now."""
+        return diagnose_job(*self._job(job_id))
 
     def series(
         self,

@@ -2,7 +2,8 @@
 
 Launcher -> ranks in sessions of their own, as torchrun's are. Ranks write the recorder's files (docs/contracts.md), stop
 together on request, save checkpoints. How it behaves stands in the variable STAND_IN: JSON {steps, seconds, save_steps,
-fail_rank, fail_at, deaf (ignores SIGTERM), tokenizing (seconds before the first step)}. Also answers `describe.py`.
+fail_rank, fail_at, error (its text), deaf (ignores SIGTERM), tokenizing (seconds before the first step)}. Also answers
+`describe.py`.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ class Rank:
             self.write("step", s=self.step, dt=self.options["seconds"], data=0.0, tok=100, pad=10, mem=None)
             print(f"step {self.step} rank {self.rank}", flush=True)
             if self.options.get("fail_rank") == self.rank and self.step == self.options.get("fail_at"):
-                self.write("done", ok=False, error="RuntimeError: made to fail")
-                raise SystemExit("RuntimeError: made to fail")
+                error = str(self.options.get("error") or "RuntimeError: made to fail")
+                self.write("done", ok=False, error=error)
+                raise SystemExit(error)
             if self.rank == 0:
                 self.write("log", s=self.step, epoch=self.step / 10, v={"loss": 2.0 / self.step, "learning_rate": 1e-4})
             if self.agree():

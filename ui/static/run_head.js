@@ -6,7 +6,7 @@ import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { resumeDialog } from "./resume.js";
 import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
-import { t } from "./text.js";
+import { lang, t } from "./text.js";
 import { busyWhile, button, codeBlock, copyText, dialog, iconButton, linkButton, progressBar, statePill, toast, updatePill, updateProgress } from "./widgets.js";
 
 const TILES = ["loss", "tokens_per_second", "seconds_per_step", "eta", "elapsed", "tokens"];
@@ -136,7 +136,15 @@ function drawEnding(node, { job, events = [] }) {
   if (kind === "bad") showErrors(errors, job.id);
 }
 
+/** The cause in plain words with its remedy and proof; without a known cause the first error lines of the log. */
 async function showErrors(node, id) {
+  const found = await get(runPath(id, `/diagnosis?lang=${lang()}`)).catch(() => null); // the log below still tells
+  if (found?.root_cause) {
+    const rank = Number.isInteger(found.first_failing_rank) ? ` · ${t("series.rank", { rank: found.first_failing_rank })}` : "";
+    replace(node, h("p", { class: "td-diagnosis" }, h("strong", {}, found.title + rank)), h("p", {}, found.remedy),
+      found.evidence.length ? codeBlock(found.evidence.join("\n"), { label: t("ending.first_errors"), limit: true }) : null);
+    return;
+  }
   const log = await get(runPath(id, "/log?offset=-2000&limit=2000")).catch(() => null); // the log tab reports its own troubles
   const lines = firstErrors(log?.lines ?? []);
   if (lines.length) replace(node, codeBlock(lines.map((line) => line.text).join("\n"), { label: t("ending.first_errors"), limit: true }));
