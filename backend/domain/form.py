@@ -10,13 +10,13 @@ from enum import StrEnum
 class Group(StrEnum):
     """Sections of the form, in the order of the page. Texts are `group.<value>`."""
 
-    RUN = "run"
     MODEL = "model"
     DATA = "data"
     METHOD = "method"
     TRAINING = "training"
     SPEED = "speed"
     HARDWARE = "hardware"
+    RUN = "run"
     OUTPUT = "output"
     EXPERT = "expert"
 

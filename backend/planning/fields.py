@@ -151,11 +151,11 @@ _MODEL = (
 
 _DATA = (
     _field(Group.DATA, "dataset", Kind.NAMES, level=SIMPLE),
-    _field(Group.DATA, "dataset_dir", Kind.PATH, "data", level=SIMPLE),
+    _field(Group.DATA, "dataset_dir", Kind.PATH, level=SIMPLE),
     _field(Group.DATA, "cutoff_len", Kind.WHOLE, 2048, level=SIMPLE, unit="tokens", least=1),
     _field(Group.DATA, "packing", Kind.SWITCH, False, level=SIMPLE),
     _field(Group.DATA, "neat_packing", Kind.SWITCH, False, when=_SFT),
-    _field(Group.DATA, "max_samples", Kind.WHOLE, unit="rows", least=1),
+    _field(Group.DATA, "max_samples", Kind.WHOLE, least=1),
     _field(
         Group.DATA, "mix_strategy", Kind.CHOICE, "concat", "concat", "interleave_under", "interleave_over",
         "interleave_once",
@@ -169,7 +169,7 @@ _DATA = (
     _field(Group.DATA, "default_system", Kind.LONG_TEXT),
     _field(Group.DATA, "enable_thinking", Kind.SWITCH, True),
     _field(Group.DATA, "tool_format", Kind.OPEN_CHOICE, None, *TOOL_FORMATS),
-    _field(Group.DATA, "preprocessing_num_workers", Kind.WHOLE, least=1, unit="processes"),
+    _field(Group.DATA, "preprocessing_num_workers", Kind.WHOLE, least=1),
     _field(Group.DATA, "overwrite_cache", Kind.SWITCH, False),
     _field(Group.DATA, "tokenized_path", Kind.PATH),
     _field(Group.DATA, "streaming", Kind.SWITCH, False),
@@ -180,7 +180,7 @@ _METHOD = (
     _field(Group.METHOD, "stage", Kind.CHOICE, "sft", "sft", "dpo", "kto", "rm", "ppo", "pt", level=SIMPLE),
     _field(Group.METHOD, "finetuning_type", Kind.CHOICE, "lora", "lora", "full", "freeze", "oft", level=SIMPLE),
     _field(Group.METHOD, "lora_rank", Kind.WHOLE, 8, level=SIMPLE, when=_LORA, least=1),
-    _field(Group.METHOD, "freeze_trainable_layers", Kind.WHOLE, 2, level=SIMPLE, when=_FREEZE, unit="layers"),
+    _field(Group.METHOD, "freeze_trainable_layers", Kind.WHOLE, 2, level=SIMPLE, when=_FREEZE),
     _field(Group.METHOD, "oft_block_size", Kind.WHOLE, 32, level=SIMPLE, when=_OFT, least=0),
     _field(Group.METHOD, "pref_beta", Kind.NUMBER, 0.1, level=SIMPLE, when=_when(stage=("dpo", "kto")), least=0),
     _field(
@@ -224,7 +224,7 @@ _METHOD = (
 
 _TRAINING = (
     _field(Group.TRAINING, "num_train_epochs", Kind.NUMBER, 3.0, level=SIMPLE, least=0),
-    _field(Group.TRAINING, "max_steps", Kind.WHOLE, None, level=SIMPLE, unit="steps", least=1),
+    _field(Group.TRAINING, "max_steps", Kind.WHOLE, level=SIMPLE, least=1),
     _field(Group.TRAINING, "learning_rate", Kind.NUMBER, 5e-5, level=SIMPLE, least=0),
     _field(Group.TRAINING, "per_device_train_batch_size", Kind.WHOLE, 8, level=SIMPLE, unit="rows", least=1),
     _field(Group.TRAINING, "gradient_accumulation_steps", Kind.WHOLE, 1, level=SIMPLE, least=1),
@@ -253,13 +253,13 @@ _SPEED = (
     _field(Group.SPEED, "flash_attn", Kind.CHOICE, "auto", "auto", "sdpa", "fa2", "disabled"),
     _field(Group.SPEED, "torch_compile", Kind.SWITCH, False),
     _field(Group.SPEED, "use_reentrant_gc", Kind.SWITCH, True, when=_when(gradient_checkpointing=True)),
-    _field(Group.SPEED, "dataloader_num_workers", Kind.WHOLE, 0, unit="processes", least=0),
+    _field(Group.SPEED, "dataloader_num_workers", Kind.WHOLE, 0, least=0),
     _field(Group.SPEED, "dataloader_pin_memory", Kind.SWITCH, True),
     _field(Group.SPEED, "use_cpu", Kind.SWITCH, False),
 )  # fmt: skip
 
 _HARDWARE = (
-    _field(Group.HARDWARE, "tunedeck.processes", Kind.WHOLE, level=SIMPLE, unit="processes", least=1),
+    _field(Group.HARDWARE, "tunedeck.processes", Kind.WHOLE, level=SIMPLE, least=1),
     _field(Group.HARDWARE, "tunedeck.gpus", Kind.NAMES, level=SIMPLE),
     _field(
         Group.HARDWARE, "zero_stage", Kind.CHOICE, "none", "none", "0", "1", "2", "3", level=SIMPLE,
@@ -286,7 +286,6 @@ _OUTPUT = (
     ),
     _field(
         Group.OUTPUT, "save_total_limit", Kind.WHOLE, when=_when(save_strategy=("steps", "epoch")), least=1,
-        unit="checkpoints",
     ),
     _field(Group.OUTPUT, "save_only_model", Kind.SWITCH, False),
     _field(Group.OUTPUT, "val_size", Kind.NUMBER, 0.0, unit="rows_or_share", least=0),
@@ -308,7 +307,7 @@ EXTRA = _field(Group.EXPERT, "extra", Kind.YAML, arguments=("*",))
 """All arguments of the document that no other field shows, as typed YAML: false stays false, 2e-5 stays a number."""
 
 FIELDS: tuple[Field, ...] = (
-    *_RUN, *_MODEL, *_DATA, *_METHOD, *_TRAINING, *_SPEED, *_HARDWARE, *_OUTPUT, EXTRA,
+    *_MODEL, *_DATA, *_METHOD, *_TRAINING, *_SPEED, *_HARDWARE, *_RUN, *_OUTPUT, EXTRA,
 )  # fmt: skip
 BY_NAME = {field.name: field for field in FIELDS}
 IMPLIED = ("do_train",)

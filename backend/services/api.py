@@ -301,6 +301,10 @@ class Api:
 
     def resume(self, job_id: str, checkpoint: str, changes: Mapping[str, ArgValue] | None = None) -> Job:
         """A new job that goes on from `checkpoint` (a folder name in the run's output), linked to its parent."""
+        return self.submit(self.resume_text(job_id, checkpoint, changes))
+
+    def resume_text(self, job_id: str, checkpoint: str, changes: Mapping[str, ArgValue] | None = None) -> str:
+        """The specification of such a job, to be looked at or edited first. Raises Conflict for an incomplete checkpoint."""
         saved = {event.path: event.step for event in self.read_events(job_id) if isinstance(event, CheckpointSaved)}
         folder = self.job_paths(job_id).output / checkpoint
         if checkpoint not in saved or not (folder / "trainer_state.json").is_file():
@@ -314,7 +318,7 @@ class Api:
             "tunedeck.name": f"{spec.name}-from-{saved[checkpoint]}",
         }
         absent = [name for name in ("output_dir", "overwrite_output_dir") if name in spec.train]
-        return self.submit(apply_changes(self.read_spec_text(job_id), wanted, absent))
+        return apply_changes(self.read_spec_text(job_id), wanted, absent)
 
     def last_checkpoint(self, job_id: str) -> str:
         """Folder name of the newest complete checkpoint. Raises Conflict when there is none."""

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.domain.form import Field, FieldError, FormValue
+from backend.domain.job import Job
+from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Fix
+from backend.planning.command import shell_command
 from backend.planning.document import render_value
 from backend.planning.fields import FIELDS, visible_fields
 from backend.planning.form_values import find_changes, load_form, read_values
 from backend.planning.spec import apply_changes, derive_name
+from backend.services.api import Api, Preview
+from backend.services.presets import list_presets, load_preset
 
 MAX_REGISTRY_BYTES = 16 << 20
 START = '### model\nmodel_name_or_path: ""\n\n### method\nstage: sft\ndo_train: true\nfinetuning_type: lora\n'
@@ -35,6 +40,50 @@ class Edited:
     text: str
     form: Form
     errors: tuple[FieldError, ...]
+
+
+class FormService:
+    """What the New run page asks of the service: documents to start from, names to choose, a preview, a launch."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def preview(self, text: str) -> Preview:
+        """Raises InvalidInput when the text is no specification."""
+        return self._api.preview(text)
+
+    def submit(self, text: str) -> Job:
+        """Raises InvalidInput, SpecRejected, StoreFault."""
+        return self._api.submit(text)
+
+    def preset_text(self, name: str) -> str:
+        """The document of a preset, demo inputs named; raises NotFound."""
+        return load_preset(name, demo=self._api.paths.demo)
+
+    def clone_text(self, job_id: str) -> str:
+        return self._api.clone_text(job_id)
+
+    def resume_text(self, job_id: str, checkpoint: str) -> str:
+        return self._api.resume_text(job_id, checkpoint)
+
+    def dataset_names(self, folder: str) -> tuple[str, ...]:
+        """Registered names of a data folder; "" is Tunedeck's own."""
+        return list_datasets(folder or str(self._api.paths.datasets))
+
+    def devices(self) -> tuple[str, ...]:
+        """PCI addresses of this host's GPUs."""
+        return tuple(self._api.read_devices())
+
+    def environments(self) -> tuple[str, ...]:
+        """Names of the training environments, the default first."""
+        return tuple(self._api.environments.names())
+
+    def hardware(self) -> str:
+        """Which presets are made for this host: `mi300x` ..., `cpu` without GPUs, "" when the cards are not known."""
+        environment = self._api.environments.cached()
+        names = " ".join(environment.device_names).lower() if environment else ""
+        known = next((preset.hardware for preset in list_presets() if preset.hardware in names), "")
+        return known or ("" if self._api.read_devices() or names else "cpu")
 
 
 def list_fields() -> tuple[Field, ...]:
@@ -66,6 +115,17 @@ def edit_text(text: str, values: Mapping[str, FormValue]) -> Edited:
 def apply_fix(text: str, fix: Fix) -> str:
     """The document with a problem's fix applied."""
     return apply_changes(text, fix.set, fix.remove)
+
+
+def command_line(plan: LaunchPlan) -> str:
+    """The plan as one line for a shell."""
+    return shell_command(plan)
+
+
+def field_of(argument: str) -> Field | None:
+    """The field that shows an argument of the document (`tunedeck.zero.stage`, `bf16`); None when it has none."""
+    wanted = "tunedeck.env" if argument.startswith("tunedeck.env.") else argument
+    return next((item for item in FIELDS if wanted in item.arguments or wanted == item.name), None)
 
 
 def list_datasets(folder: str) -> tuple[str, ...]:

@@ -244,7 +244,7 @@ LABELS_AND_HELP: dict[str, tuple[str, str]] = {
     "plot_loss": ("Loss as picture", "LLaMA-Factory saves a PNG at the end. Needs matplotlib."),
     # expert
     "extra": (
-        "Extra arguments",
+        "Other arguments",
         "Any other LLaMA-Factory argument as YAML, one a line. Types are kept: false stays false, 2e-5 a number.",
     ),
 }
@@ -261,13 +261,9 @@ _OTHERS: dict[str, str] = {
     "group.expert": "Extra arguments",
     "unit.tokens": "tokens",
     "unit.rows": "rows",
-    "unit.steps": "steps",
     "unit.steps_or_share": "steps, or share below 1",
     "unit.rows_or_share": "rows, or share below 1",
-    "unit.layers": "layers",
-    "unit.processes": "processes",
     "unit.seconds": "seconds",
-    "unit.checkpoints": "checkpoints",
     "unit.evaluations": "evaluations",
     "choice.stage.sft": "SFT: learn answers",
     "choice.stage.dpo": "DPO: prefer better answers",

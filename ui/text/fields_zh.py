@@ -145,7 +145,7 @@ LABELS_AND_HELP: dict[str, tuple[str, str]] = {
     "plot_loss": ("保存损失图", "LLaMA-Factory 在结束时保存 PNG。需要 matplotlib。"),
     # expert
     "extra": (
-        "其他参数",
+        "更多训练参数",
         "任何其他 LLaMA-Factory 参数，写成 YAML，每行一个。类型保持不变：false 仍是 false，2e-5 是数字。",
     ),
 }
@@ -162,13 +162,9 @@ _OTHERS: dict[str, str] = {
     "group.expert": "其他参数",
     "unit.tokens": "词元",
     "unit.rows": "条",
-    "unit.steps": "步",
     "unit.steps_or_share": "步，小于 1 为比例",
     "unit.rows_or_share": "条，小于 1 为比例",
-    "unit.layers": "层",
-    "unit.processes": "进程",
     "unit.seconds": "秒",
-    "unit.checkpoints": "个检查点",
     "unit.evaluations": "次评估",
     "choice.stage.sft": "SFT：学习回答",
     "choice.stage.dpo": "DPO：偏好更好的回答",

@@ -1,0 +1,267 @@
+// Draws the parts of the New run page that are no form fields: preset cards, notices, "find a setting", and the launch panel.
+// Each start function gets {element, props, watch, events, config} from its gr.HTML; props.value is JSON made by ui/pages.
+
+import { h, icon, replace, show } from "./dom.js";
+
+function words(config) {
+  return (key, params = {}) => (config.text[key] ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
+}
+
+/** Calls `draw(value)` now and at every change of the component's value. */
+function follow({ props, watch }, draw) {
+  const read = () => {
+    if (props.value) draw(JSON.parse(props.value));
+  };
+  watch("value", read);
+  read();
+}
+
+function button(label, { kind = "", iconName = "", ...props } = {}) {
+  return h("button", { type: "button", class: `td-button ${kind}`, ...props }, iconName && icon(iconName), h("span", {}, label));
+}
+
+const draftKey = () => `td-draft:${location.search}`;
+
+// ---- Presets ------------------------------------------------------------------------------------------------------------
+
+const HARDWARE = ["cpu", "mi300x", "mi325x", "mi355x", "mi250x", "mi210"];
+
+export function startPresets(place) {
+  const t = words(place.config);
+  let cards = [];
+  let here = "cpu";
+  let chosen = "";
+  let hardware = "cpu";
+  const chips = h("div", { class: "td-new-chips", role: "group", "aria-label": t("new.start") });
+  const list = h("div", { class: "td-new-cards" });
+  replace(place.element,
+    h("header", { class: "td-new-head" }, h("h1", {}, t("new.title")), h("p", { class: "td-muted" }, t("new.lead"))),
+    h("section", { class: "td-new-start", "aria-label": t("new.start") }, h("div", { class: "td-new-start-line" }, h("h2", {}, t("new.start")), chips), list));
+
+  const draw = () => {
+    const known = HARDWARE.filter((name) => cards.some((card) => card.hardware === name));
+    replace(chips, known.map((name) => h("button", { type: "button", class: "td-chip", "aria-pressed": String(name === hardware), onclick: () => { hardware = name; draw(); } },
+      t(`new.hardware.${name}`), name === here && name !== "cpu" && ` · ${t("new.hardware.here")}`)));
+    replace(list, cards.filter((card) => card.hardware === hardware).map(drawCard));
+  };
+  const drawCard = (card) => {
+    const mine = card.name === chosen;
+    return h("article", { class: `td-new-card${mine ? " td-new-card-chosen" : ""}`, dataset: { preset: card.name } },
+      h("button", { type: "button", class: "td-new-card-pick", "aria-pressed": String(mine), onclick: () => pick(card) },
+        h("strong", {}, card.title), mine && h("span", { class: "td-new-card-mark", title: t("new.preset.chosen") }, icon("succeeded")),
+        h("span", { class: "td-new-card-text" }, card.purpose)),
+      h("details", {}, h("summary", {}, `${t("new.preset.memory")}: ${shortMemory(card.memory)}`),
+        h("p", { class: "td-muted" }, card.memory), h("p", { class: "td-muted" }, `${t("new.preset.tested")}: ${card.tested}`)));
+  };
+  const pick = (card) => {
+    chosen = card.name;
+    draw();
+    list.querySelector(`[data-preset="${CSS.escape(card.name)}"] button`)?.focus();
+    place.events.pick({ name: card.name });
+  };
+  follow(place, (value) => {
+    ({ cards, chosen } = value);
+    here = value.hardware;
+    hardware = cards.find((card) => card.name === chosen)?.hardware ?? (here || "cpu");
+    draw();
+  });
+}
+
+/** "about 86 GiB of 192 per GPU (estimate ...)" up to the bracket. */
+function shortMemory(text) {
+  return text.split(/\s?[（(]/)[0];
+}
+
+// ---- Notices ------------------------------------------------------------------------------------------------------------
+
+export function startNotice(place) {
+  const t = words(place.config);
+  follow(place, (notice) => {
+    const bad = notice.kind === "broken" || notice.kind === "failed";
+    const actions = [];
+    if (notice.kind === "broken") {
+      actions.push(button(t("new.yaml.show"), { onclick: () => showLine(notice.line) }));
+      actions.push(button(t("new.yaml.back"), { onclick: () => place.events.restore({ text: notice.good }) }));
+    }
+    if (notice.kind === "loaded" && notice.undo) actions.push(button(t("new.undo"), { iconName: "history", onclick: () => place.events.restore({ text: notice.undo }) }));
+    if (notice.kind === "restored") actions.push(button(t("new.discard"), { onclick: startOver }));
+    replace(place.element, notice.text && h("div", { class: `td-new-note${bad ? " td-new-note-bad" : ""}`, role: bad ? "alert" : "status" },
+      icon(bad ? "warning" : notice.kind === "done" || notice.kind === "loaded" ? "succeeded" : "info"),
+      h("div", { class: "td-grow" }, h("strong", {}, notice.text), notice.detail && h("p", { class: "td-muted" }, notice.detail)),
+      h("div", { class: "td-new-actions" }, actions)));
+  });
+}
+
+function startOver() {
+  sessionStorage.removeItem(draftKey());
+  location.reload();
+}
+
+function showLine(line) {
+  openTab(1);
+  whenThere(() => document.querySelector("#new-yaml .cm-content"), (content) => {
+    const lines = content.querySelectorAll(".cm-line");
+    const target = lines[Math.max(0, Math.min(lines.length, line ?? 1) - 1)];
+    target?.scrollIntoView({ block: "center" });
+    target?.classList.add("td-new-line");
+    setTimeout(() => target?.classList.remove("td-new-line"), 4000);
+    content.focus({ preventScroll: true });
+  });
+}
+
+// ---- Going to a setting -------------------------------------------------------------------------------------------------
+
+function openTab(number) {
+  const tab = document.querySelectorAll('#new-tabs [role="tab"]')[number];
+  if (tab && tab.getAttribute("aria-selected") !== "true") tab.click();
+}
+
+function whenThere(find, use, tries = 60) {
+  const node = find();
+  if (node) use(node);
+  else if (tries > 0) setTimeout(() => whenThere(find, use, tries - 1), 30);
+}
+
+/** Opens tab and section of a setting, brings it into view and puts the cursor there. */
+function goTo(id, group) {
+  openTab(0);
+  const field = () => {
+    const node = document.getElementById(id);
+    return node && node.offsetParent !== null ? node : null;
+  };
+  if (!field()) {
+    const head = document.querySelector(`#more-${group} > button`);
+    if (head && !head.classList.contains("open")) head.click();
+  }
+  whenThere(field, (node) => {
+    node.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    node.classList.add("td-new-here");
+    setTimeout(() => node.classList.remove("td-new-here"), 2500);
+    node.querySelector("input, textarea, button")?.focus({ preventScroll: true });
+  });
+}
+
+export function startFinder(place) {
+  const t = words(place.config);
+  const fields = place.config.fields;
+  const options = h("datalist", { id: "new-settings" }, fields.map((field) => h("option", { value: field.label }, `${field.where} · ${field.name}`)));
+  const input = h("input", { type: "search", list: "new-settings", placeholder: t("new.find"), "aria-label": t("new.find"), autocomplete: "off" });
+  const search = (loose) => {
+    const wanted = input.value.trim().toLowerCase();
+    if (!wanted) return;
+    const same = (field) => field.label.toLowerCase() === wanted || field.name.toLowerCase() === wanted;
+    const near = (field) => field.label.toLowerCase().includes(wanted) || field.name.toLowerCase().includes(wanted);
+    const found = fields.find(same) ?? (loose ? fields.find(near) : undefined);
+    if (!found) return;
+    input.value = "";
+    goTo(found.id, found.group);
+  };
+  input.addEventListener("change", () => search(false));
+  input.addEventListener("keydown", (event) => event.key === "Enter" && search(true));
+  replace(place.element, h("label", { class: "td-new-search" }, icon("search"), input), options);
+}
+
+// ---- Launch panel -------------------------------------------------------------------------------------------------------
+
+const STATE_ICON = { ready: "succeeded", warned: "warning", blocked: "flag" };
+const SEVERITY_ICON = { error: "failed", warning: "warning", note: "info" };
+
+export function startPanel(place) {
+  const t = words(place.config);
+  const state = h("div", { class: "td-new-state", role: "status" });
+  const problems = h("div", { class: "td-new-problems" });
+  const numbers = h("dl", { class: "td-new-numbers" });
+  const command = section(t("new.command"), t("new.command.help"), t);
+  const variables = h("dl", { class: "td-new-vars" });
+  const environment = h("details", { class: "td-new-part" }, h("summary", {}, t("new.env")), h("p", { class: "td-muted" }, t("new.env.help")), variables);
+  const files = h("div", { class: "td-new-files" });
+  const opened = new Map();
+  replace(place.element, state, problems, numbers, command.node, environment, files);
+  const launch = watchLaunch(t);
+
+  follow(place, (view) => {
+    launch.free();
+    if (view.document) sessionStorage.setItem(draftKey(), view.document);
+    replace(state, h("div", { class: `td-new-state-line td-new-state-${view.state}` }, icon(STATE_ICON[view.state]), h("strong", {}, view.title)), view.hint && h("p", { class: "td-muted" }, view.hint));
+    const fixable = view.problems.filter((problem) => problem.fixable);
+    replace(problems, fixable.length > 1 && button(t("new.fix_all", { n: fixable.length }), { iconName: "edit", onclick: () => place.events.fixall({}) }),
+      view.problems.map((problem) => drawProblem(problem, t, place.events)));
+    replace(numbers, view.numbers.map((line) => h("div", {}, h("dt", {}, line.label), h("dd", {}, h("strong", {}, line.value), line.how && h("span", { class: "td-muted" }, line.how)))));
+    show(numbers, view.numbers.length > 0);
+    command.fill(view.command);
+    show(command.node, Boolean(view.command));
+    replace(variables, view.variables.map(([name, value, note]) => h("div", {}, h("dt", {}, name), h("dd", {}, note ? h("em", { class: "td-muted" }, note) : value))));
+    show(environment, view.variables.length > 0);
+    for (const name of [...opened.keys()]) if (!view.files.some(([other]) => other === name)) opened.delete(name);
+    for (const [name, text] of view.files) {
+      if (!opened.has(name)) opened.set(name, section(name, "", t));
+      opened.get(name).fill(text);
+    }
+    const wanted = view.files.map(([name]) => opened.get(name).node);
+    if (wanted.length !== files.children.length || wanted.some((node, at) => node !== files.children[at])) replace(files, wanted);
+  });
+}
+
+function drawProblem(problem, t, events) {
+  const where = [problem.line && t("new.line", { line: problem.line }), problem.evidence].filter(Boolean).join(": ");
+  const facts = [[t("new.found"), problem.found], [t("new.expected"), problem.expected], [t("new.evidence"), where]];
+  return h("article", { class: `td-new-problem td-new-problem-${problem.severity}` },
+    h("header", {}, icon(SEVERITY_ICON[problem.severity]), h("strong", {}, problem.label), h("span", { class: "td-new-severity" }, t(`new.severity.${problem.severity}`))),
+    problem.argument && problem.argument !== problem.label && h("code", { class: "td-muted" }, problem.argument),
+    problem.reason && h("p", {}, problem.reason),
+    h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    problem.remedy && h("p", { class: "td-new-remedy" }, problem.remedy),
+    h("div", { class: "td-new-actions" },
+      problem.fixable && button(t("new.fix"), { kind: "td-button-primary", onclick: () => events.fix({ id: problem.id }) }),
+      problem.target === "yaml" && button(t("new.yaml.show"), { onclick: () => showLine(problem.line) }),
+      problem.target && problem.target !== "yaml" && button(t("new.go"), { onclick: () => goTo(`f-${problem.target.replaceAll(".", "-")}`, problem.group) })));
+}
+
+/** A part that opens, with text to copy. It is made once, so it stays open while its text changes. */
+function section(title, help, t) {
+  const text = h("code", {});
+  const copy = button(t("new.copy"), { iconName: "copy", onclick: () => copyText(text.textContent, copy, t) });
+  const node = h("details", { class: "td-new-part" }, h("summary", {}, title), help && h("p", { class: "td-muted" }, help),
+    h("div", { class: "td-new-code" }, copy, h("pre", { tabindex: "0" }, text)));
+  return { node, fill: (value) => { if (text.textContent !== value) text.textContent = value; } };
+}
+
+async function copyText(text, control, t) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", { class: "td-offscreen" }); // the clipboard API exists only on https and localhost
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const label = control.querySelector("span");
+  label.textContent = t("new.copied");
+  setTimeout(() => { label.textContent = t("new.copy"); }, 1500);
+}
+
+/** Says at once that Launch was pressed; further presses wait for the answer. The server launches once in any case. */
+function watchLaunch(t) {
+  const find = () => document.getElementById("new-launch");
+  document.addEventListener("click", (event) => {
+    const launch = event.target.closest?.("#new-launch");
+    if (!launch || launch.disabled) return;
+    if (launch.getAttribute("aria-busy") === "true") {
+      event.stopImmediatePropagation();
+      event.preventDefault();
+      return;
+    }
+    launch.setAttribute("aria-busy", "true");
+    launch.dataset.busy = t("new.launching");
+  }, true);
+  // A page that comes back from the browser's history is an old visit: start a new one.
+  window.addEventListener("pageshow", (event) => event.persisted && location.reload());
+  return {
+    free() {
+      find()?.removeAttribute("aria-busy");
+      if (find()) delete find().dataset.busy;
+    },
+  };
+}
