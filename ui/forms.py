@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,24 +15,6 @@ from backend.services.form import Form, list_fields, show_text
 Texts = Mapping[str, str]
 _SHORT = 6
 """Up to so many choices are shown side by side, more as a list."""
-
-
-class OpenRadio(gr.Radio):
-    """A Radio that passes on a value it does not offer: a document may hold one, and the form must not fail over it."""
-
-    is_template = True
-
-    def preprocess(self, payload: str | int | float | None) -> str | int | float | None:
-        return payload
-
-
-class OpenDropdown(gr.Dropdown):
-    """The same for a list of choices."""
-
-    is_template = True
-
-    def preprocess(self, payload: object) -> object:  # type: ignore[override]
-        return payload
 
 
 @dataclass(slots=True)
@@ -48,6 +30,13 @@ class Widgets:
 
     def component(self, name: str) -> Component:
         return self.components[[item.name for item in self.fields].index(name)]
+
+    def edits(self) -> list[Callable[..., object]]:
+        """Events that say "a person chose something". Typing is told by the browser's own events instead (new_run.js):
+        Gradio 6.31's Textbox says `input` only for key presses, so neither for Backspace nor for pasted text nor for Chinese
+        input, and its `change` comes also while widgets are being filled, when only some of them hold their new value.
+        """
+        return [component.input for component in self.components if not isinstance(component, gr.Textbox)]  # type: ignore[attr-defined]
 
     def values(self, payload: Sequence[FormValue]) -> dict[str, FormValue]:
         """What the browser sent, by field name."""
@@ -95,9 +84,9 @@ def build_widget(item: Field, texts: Texts) -> Component:
         case Kind.WHOLE:
             return gr.Number(value=None, precision=0, placeholder=hint, **common)  # type: ignore[arg-type]
         case Kind.CHOICE if len(item.choices) <= _SHORT:
-            return OpenRadio(choices=_choices(item, texts), value=item.default, **common)  # type: ignore[arg-type]
+            return gr.Radio(choices=_choices(item, texts), value=item.default, **common)  # type: ignore[arg-type]
         case Kind.CHOICE:
-            return OpenDropdown(
+            return gr.Dropdown(
                 choices=_choices(item, texts),
                 value=item.default,
                 filterable=False,
@@ -157,12 +146,16 @@ def _update(item: Field, component: Component, form: Form, choices: Mapping[str,
     visible = _visible(item, form)
     if item.name in choices:
         return gr.update(value=value, visible=visible, choices=_with_value(choices[item.name], value))
-    if isinstance(component, (OpenRadio, OpenDropdown)):
-        offered = list(component.choices)
-        if value not in [choice for _, choice in offered]:
-            offered.append((str(value), str(value)))
-        return gr.update(value=value, visible=visible, choices=offered)
+    if item.kind is Kind.CHOICE:
+        return gr.update(value=value, visible=visible, choices=_offered(component, value))
     return gr.update(value=value, visible=visible)
+
+
+def _offered(component: Component, value: FormValue) -> list[tuple[str, str]]:
+    """The choices, and besides them what a document has in their place (`finetuning_type: loar`): it is shown, not lost."""
+    assert isinstance(component, (gr.Radio, gr.Dropdown))
+    choices = [(str(label), str(choice)) for label, choice in component.choices]
+    return choices if value in [choice for _, choice in choices] else [*choices, (str(value), str(value))]
 
 
 def _with_value(names: Sequence[str], value: FormValue) -> list[str]:

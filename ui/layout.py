@@ -8,7 +8,8 @@ from pathlib import Path
 
 import gradio as gr
 
-from ui.pages import home, run, runs
+from backend.services.form import FormService
+from ui.pages import home, new_run, run, runs
 from ui.pages.place import load_script
 from ui.text import Language, catalogue, text
 
@@ -25,11 +26,11 @@ def prefix_of(lang: Language) -> str:
 
 def page_css() -> str:
     """Style sheet of every page, for the `css` argument of the mount."""
-    return (STATIC / "app.css").read_text(encoding="utf-8")
+    return "".join((STATIC / name).read_text(encoding="utf-8") for name in ("app.css", "new_run.css"))
 
 
-def build_pages(lang: Language, *, asset_url: AssetUrl) -> gr.Blocks:
-    """Every page in `lang`. Mount at "/" or "/zh" with `build_theme()` and `page_css()`."""
+def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None = None) -> gr.Blocks:
+    """Every page in `lang`. Mount at "/" or "/zh" with `build_theme()` and `page_css()`. Without `form` no New run page."""
     module = asset_url("app.js")
     configuration = _configuration(lang, asset_url)
     pages = gr.Blocks(title=text(lang, "app.name"), fill_width=True, analytics_enabled=False)
@@ -42,6 +43,10 @@ def build_pages(lang: Language, *, asset_url: AssetUrl) -> gr.Blocks:
     with pages.route(text(lang, "run.title"), "/run", show_in_navbar=False):
         _frame(module, configuration)
         run.build(module)
+    if form is not None:
+        with pages.route(text(lang, "nav.new"), "/new", show_in_navbar=False):
+            _frame(module, configuration)
+            new_run.build(pages, lang, form, script=asset_url("new_run.js"), prefix=prefix_of(lang))
     return pages
 
 

@@ -313,9 +313,10 @@ def _render_float(value: float) -> str:
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     if not isinstance(exponent, int):
         return {"n": ".nan", "F": "-.inf" if sign else ".inf"}[exponent]
-    if value and abs(value) < 1e-3:  # 2e-05 as people write it: 2e-5
-        whole, rest = str(digits[0]), "".join(map(str, digits[1:])).rstrip("0")
-        return f"{'-' if sign else ''}{whole}{'.' + rest if rest else ''}e{exponent + len(digits) - 1}"
+    if value and abs(value) < 1e-3:
+        # 2e-05 as LLaMA-Factory's examples write it: 2.0e-5. Without the dot other YAML readers would take it for text.
+        rest = "".join(map(str, digits[1:])).rstrip("0") or "0"
+        return f"{'-' if sign else ''}{digits[0]}.{rest}e{exponent + len(digits) - 1}"
     return repr(value)
 
 

@@ -105,6 +105,15 @@ def _show_text(item: Field, value: ArgValue) -> FormValue:
     return render_value(value)
 
 
+def _show_number(item: Field, value: ArgValue) -> FormValue:
+    return show_number(value) if isinstance(value, float) else _show_text(item, value)
+
+
+def show_number(value: float) -> str:
+    """A number as people write it: 2e-5, 0.1, 3."""
+    return render_value(value).replace(".0e", "e")
+
+
 def _show_whole(item: Field, value: ArgValue) -> FormValue:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -142,7 +151,7 @@ _SHOW: Mapping[Kind, Callable[[Field, ArgValue], FormValue]] = {
     Kind.LONG_TEXT: _show_text,
     Kind.PATH: _show_text,
     Kind.OPEN_CHOICE: _show_text,
-    Kind.NUMBER: _show_text,
+    Kind.NUMBER: _show_number,
     Kind.WHOLE: _show_whole,
     Kind.SWITCH: _show_switch,
     Kind.CHOICE: _show_choice,

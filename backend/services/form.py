@@ -14,7 +14,7 @@ from backend.domain.problem import Fix
 from backend.planning.command import shell_command
 from backend.planning.document import render_value
 from backend.planning.fields import FIELDS, visible_fields
-from backend.planning.form_values import find_changes, load_form, read_values
+from backend.planning.form_values import find_changes, load_form, read_values, show_number
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
 from backend.services.presets import list_presets, load_preset
@@ -93,6 +93,8 @@ def list_fields() -> tuple[Field, ...]:
 
 def show_text(value: FormValue) -> str:
     """A default as people write it: 5e-5, true."""
+    if isinstance(value, float):
+        return show_number(value)
     return value if isinstance(value, str) else "" if value is None else render_value(value)  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from backend.planning.presets import parse_preset, preset_document
 from backend.settings import REPOSITORY
 
 FOLDER = REPOSITORY / "presets"
+_METHODS = ("lora", "qlora", "full", "dpo")
 _HARDWARE = ("cpu", "mi300x", "mi325x", "mi355x", "mi250x", "mi210")
 
 
@@ -34,7 +36,9 @@ def load_preset(name: str, *, demo: Path, folder: Path = FOLDER) -> str:
     )
 
 
-def _place(preset: Preset) -> tuple[int, int, str]:
-    """Where a preset stands in the list."""
+def _place(preset: Preset) -> tuple[int, int, int, str]:
+    """Where a preset stands in the list: card, model size, method."""
     hardware = _HARDWARE.index(preset.hardware) if preset.hardware in _HARDWARE else len(_HARDWARE)
-    return hardware, preset.gpus, preset.name
+    size = re.match(r"(\d+)b_", preset.name.rpartition("/")[2])
+    method = _METHODS.index(preset.method) if preset.method in _METHODS else len(_METHODS)
+    return hardware, int(size[1]) if size else 0, method, preset.name

@@ -130,7 +130,7 @@ class _Page:
         self.notice = self._place("new-notice", "startNotice", ["restore"])
         with gr.Tabs(elem_id="new-tabs"):
             with gr.Tab(self.texts["new.tab.form"], id="form", elem_id="new-tab-form"):
-                self._place("new-find", "startFinder", [], fields=self._index())
+                self.finder = self._place("new-find", "startFinder", ["input"], fields=self._index())
                 for group in Group:
                     self._draw_group(group)
             with gr.Tab(self.texts["new.tab.yaml"], id="yaml", elem_id="new-tab-yaml"):
@@ -194,7 +194,7 @@ class _Page:
             self.on_load, [self.draft], [self.visit, self.picker, *everything],
             js="() => [window.sessionStorage.getItem('td-draft:' + window.location.search) ?? '']", **_EVENT,
         )  # fmt: skip
-        gr.on([widget.input for widget in widgets], self.on_form, [self.code, *widgets], everything, **_TYPING)  # type: ignore[attr-defined]
+        gr.on([*self.widgets.edits(), self.finder.input], self.on_form, [self.code, *widgets], everything, **_TYPING)
         self.code.input(self.on_yaml, [self.code, self.good], everything, **_TYPING)
         self.picker.pick(self.on_pick, [self.code], everything, **_EVENT)
         self.panel.fix(self.on_fix, [self.code], everything, **_EVENT)
@@ -231,9 +231,7 @@ class _Page:
             return [gr.skip()] * (5 + len(payload))
         view = self._view(edited.text, edited.form, edited.errors)
         return [
-            edited.text if edited.text != text else gr.skip(),
-            edited.text,
-            _Notice().to_json(),
+            *([gr.skip()] * 3 if edited.text == text else [edited.text, edited.text, _Notice().to_json()]),
             *self._panel(view),
             *self.widgets.refit(before, edited.form),
         ]

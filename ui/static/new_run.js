@@ -97,16 +97,30 @@ function startOver() {
   location.reload();
 }
 
+/** Brings a line of the YAML into view. The editor draws only what can be seen, so first the page has to be there. */
 function showLine(line) {
   openTab(1);
-  whenThere(() => document.querySelector("#new-yaml .cm-content"), (content) => {
-    const lines = content.querySelectorAll(".cm-line");
-    const target = lines[Math.max(0, Math.min(lines.length, line ?? 1) - 1)];
-    target?.scrollIntoView({ block: "center" });
-    target?.classList.add("td-new-line");
-    setTimeout(() => target?.classList.remove("td-new-line"), 4000);
-    content.focus({ preventScroll: true });
+  whenThere(() => document.querySelector("#new-yaml .cm-line"), (first) => {
+    const content = first.parentElement;
+    const scroller = content.closest(".cm-scroller");
+    const offset = ((line ?? 1) - 1) * first.getBoundingClientRect().height;
+    scroller.scrollTop = Math.max(0, offset - 80);
+    const top = content.getBoundingClientRect().top + Math.max(0, offset);
+    window.scrollBy({ top: top - window.innerHeight / 2 });
+    whenThere(() => lineOf(content, line), (node) => {
+      node.classList.add("td-new-line");
+      setTimeout(() => node.classList.remove("td-new-line"), 4000);
+      content.focus({ preventScroll: true });
+    });
   });
+}
+
+function lineOf(content, line) {
+  const numbers = [...content.closest(".cm-scroller").querySelectorAll(".cm-lineNumbers .cm-gutterElement")];
+  const number = numbers.find((node) => node.textContent === String(line ?? 1) && node.offsetHeight > 0);
+  if (!number) return null;
+  const top = number.getBoundingClientRect().top;
+  return [...content.querySelectorAll(".cm-line")].find((node) => Math.abs(node.getBoundingClientRect().top - top) < 4) ?? null;
 }
 
 // ---- Going to a setting -------------------------------------------------------------------------------------------------
@@ -159,6 +173,22 @@ export function startFinder(place) {
   input.addEventListener("change", () => search(false));
   input.addEventListener("keydown", (event) => event.key === "Enter" && search(true));
   replace(place.element, h("label", { class: "td-new-search" }, icon("search"), input), options);
+  tellEdits(() => place.events.input({}));
+}
+
+/**
+ * Says that a person typed, pasted, deleted or left a field. Gradio's own `input` event misses all but key presses, and its
+ * `change` comes also while the page fills the form by itself; the browser's events come for people only.
+ */
+function tellEdits(tell) {
+  let waiting = 0;
+  const soon = (event) => {
+    if (!event.target.closest?.(".td-field")) return;
+    if (event.type === "keydown" && event.key !== "Enter") return;
+    clearTimeout(waiting);
+    waiting = setTimeout(tell, event.type === "input" ? 150 : 60);
+  };
+  for (const name of ["input", "keydown", "focusout"]) document.addEventListener(name, soon);
 }
 
 // ---- Launch panel -------------------------------------------------------------------------------------------------------

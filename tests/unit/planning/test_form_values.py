@@ -45,7 +45,7 @@ def test_document_is_shown_as_it_is() -> None:
     assert values["gradient_checkpointing"] is False
     assert values["lora_target"] == "q_proj, v_proj"
     assert values["extra"] == "dataloader_persistent_workers: false"
-    assert values["lr_scheduler_kwargs"] == "{min_lr: 1e-6}"
+    assert values["lr_scheduler_kwargs"] == "{min_lr: 1.0e-6}"
     assert values["max_steps"] == 100
     assert values["stage"] == "sft"
     assert values["packing"] is False
@@ -61,7 +61,7 @@ def test_untouched_form_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("values", "present", "absent"),
     [
-        ({"learning_rate": "1e-4"}, ["learning_rate: 1e-4"], []),
+        ({"learning_rate": "1e-4"}, ["learning_rate: 1.0e-4"], []),
         ({"learning_rate": ""}, [], ["learning_rate"]),
         ({"precision": "fp16"}, ["fp16: true"], ["bf16"]),
         ({"precision": "fp32"}, [], ["bf16"]),
@@ -74,7 +74,7 @@ def test_untouched_form_changes_nothing() -> None:
         ({"quantization_bit": "8"}, ["quantization_bit: 8"], []),
         ({"dataset": ["b", "c"]}, ["dataset: b,c"], []),
         ({"tunedeck__env": "A=no\nexport C=x y"}, ["env: {A: no, C: x y}"], ["B: 1"]),
-        ({"extra": "tf32: false\nadam_epsilon: 1e-6"}, ["tf32: false", "adam_epsilon: 1e-6"], ["persistent"]),
+        ({"extra": "tf32: false\nadam_epsilon: 1e-6"}, ["tf32: false", "adam_epsilon: 1.0e-6"], ["persistent"]),
         ({"max_steps": None, "num_train_epochs": "2"}, ["num_train_epochs: 2"], ["max_steps"]),
         ({"save_strategy": "no"}, ['save_strategy: "no"'], []),
         ({"packing": True}, ["packing: true"], []),

@@ -83,7 +83,7 @@ def test_edit_touches_only_the_named_lines() -> None:
         },
         ["tunedeck.processes", "unheard_of"],
     )
-    expected = DOCUMENT.replace("2e-5", "1e-4").replace("  processes: 2            # two ranks\n", "")
+    expected = DOCUMENT.replace("2e-5", "1.0e-4").replace("  processes: 2            # two ranks\n", "")
     expected = expected.replace("stage: 3}", "stage: 2}").replace("SHOUT: no}", 'SHOUT: no, X: "on"}')
     expected = expected.replace("unheard_of: 0.10\n", 'eval_strategy: "no"\n')
     expected = expected.replace("stage: sft\n", "stage: sft\nlora_rank: 16\n").replace("yes\nlora_rank: 16\n", "yes\n")
