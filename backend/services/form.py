@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.domain.form import Field, FieldError, FormValue
@@ -18,6 +18,7 @@ from backend.planning.form_values import find_changes, load_form, read_values, s
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
 from backend.services.presets import list_presets, load_preset
+from backend.services.secrets import is_secret_name
 
 MAX_REGISTRY_BYTES = 16 << 20
 START = '### model\nmodel_name_or_path: ""\n\n### method\nstage: sft\ndo_train: true\nfinetuning_type: lora\n'
@@ -120,8 +121,8 @@ def apply_fix(text: str, fix: Fix) -> str:
 
 
 def command_line(plan: LaunchPlan) -> str:
-    """The plan as one line for a shell."""
-    return shell_command(plan)
+    """The plan as one line for a shell. Secrets are left out: the shell's own environment has to hold them."""
+    return shell_command(replace(plan, env={name: text for name, text in plan.env.items() if not is_secret_name(name)}))
 
 
 def field_of(argument: str) -> Field | None:

@@ -12,8 +12,11 @@ from backend.errors import InvalidInput
 from backend.services.api import Preview
 from backend.services.form import Form, command_line, field_of
 from backend.services.secrets import is_secret_name
+from ui.text import host_problems_zh
+from ui.text.problems_zh import problem_text
 
 Texts = Mapping[str, str]
+"""Words of the page's language; `lang` names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchView:
-    """What the panel shows. `launch` is the button's text; it can be pressed when `ready`."""
+    """What the panel shows. `launch` is the button's text; it can be pressed when `ready`.
+
+    `document` is what the browser keeps for a reload; "" when it holds a secret, which belongs into no browser's storage.
+    """
 
     ready: bool
     state: str
@@ -84,7 +90,7 @@ def build_view(text: str, form: Form, preview: Preview, errors: Sequence[FieldEr
         command=command_line(preview.plan) if preview.plan else "",
         variables=_variables(preview, texts),
         files=tuple(preview.plan.files.items()) if preview.plan else (),
-        document=text,
+        document="" if any(map(is_secret_name, preview.spec.env)) else text,
     )
 
 
@@ -124,7 +130,7 @@ def problem_id(problem: Problem) -> str:
 def problem_view(problem: Problem, texts: Texts) -> ProblemView:
     """A Problem in the page's language where it has a translation, else in English."""
     item = field_of(problem.field) if problem.field else None
-    words = {"field": problem.field, "found": problem.found, "expected": problem.expected, **problem.params}
+    reason, remedy = _words(problem, texts)
     return ProblemView(
         id=problem_id(problem),
         severity=problem.severity.value,
@@ -134,8 +140,8 @@ def problem_view(problem: Problem, texts: Texts) -> ProblemView:
         group=item.group.value if item else "",
         found=problem.found,
         expected=problem.expected,
-        reason=_translated(f"problem.{problem.code}.reason", problem.reason, words, texts),
-        remedy=_translated(f"problem.{problem.code}.remedy", problem.remedy, words, texts),
+        reason=reason,
+        remedy=remedy,
         evidence=problem.evidence,
         line=problem.line,
         fixable=problem.fix is not None,
@@ -145,14 +151,13 @@ def problem_view(problem: Problem, texts: Texts) -> ProblemView:
 _RANK = {Severity.ERROR.value: 0, Severity.WARNING.value: 1, Severity.NOTE.value: 2}
 
 
-def _translated(key: str, english: str, words: Mapping[str, str], texts: Texts) -> str:
-    template = texts.get(key)
-    if template is None:
+def _words(problem: Problem, texts: Texts) -> tuple[str, str]:
+    """Reason and remedy; English where there is no translation."""
+    english = problem.reason, problem.remedy
+    if texts["lang"] != "zh":
         return english
-    try:
-        return template.format_map(words)
-    except (KeyError, IndexError, ValueError):
-        return english
+    known = problem_text(problem.code, problem.field, problem.found, problem.expected, dict(problem.params))
+    return known or host_problems_zh.TEXT.get(problem.code, english)
 
 
 def _field_problem(error: FieldError, texts: Texts) -> ProblemView:

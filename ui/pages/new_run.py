@@ -29,8 +29,8 @@ from ui.pages.launch_view import LaunchView, broken_view, build_view, problem_id
 from ui.text import fields_en, fields_zh, new_run_en, new_run_zh
 
 TEXTS: Mapping[str, Mapping[str, str]] = {
-    "en": {**fields_en.TEXTS, **new_run_en.TEXT},
-    "zh": {**fields_zh.TEXTS, **new_run_zh.TEXT},
+    "en": {"lang": "en", **fields_en.TEXTS, **new_run_en.TEXT},
+    "zh": {"lang": "zh", **fields_zh.TEXTS, **new_run_zh.TEXT},
 }
 """Every text of this page by language."""
 

@@ -36,7 +36,8 @@ export function startPresets(place) {
   const list = h("div", { class: "td-new-cards" });
   replace(place.element,
     h("header", { class: "td-new-head" }, h("h1", {}, t("new.title")), h("p", { class: "td-muted" }, t("new.lead"))),
-    h("section", { class: "td-new-start", "aria-label": t("new.start") }, h("div", { class: "td-new-start-line" }, h("h2", {}, t("new.start")), chips), list));
+    h("section", { class: "td-new-start", "aria-label": t("new.start") }, h("div", { class: "td-new-start-line" }, h("h2", {}, t("new.start")), chips,
+      h("button", { type: "button", class: "td-new-empty", onclick: () => { chosen = ""; draw(); place.events.pick({ name: "" }); } }, t("new.start.empty"))), list));
 
   const draw = () => {
     const known = HARDWARE.filter((name) => cards.some((card) => card.hardware === name));
