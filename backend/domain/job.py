@@ -93,6 +93,14 @@ class ZeroConfig:
     offload_param: Offload = Offload.NONE
 
 
+class Task(StrEnum):
+    """What a job does: training, short measured trials of one (services/tuning.py), or the check of GPUs and their links."""
+
+    TRAIN = "train"
+    TRIAL = "trial"
+    BENCH = "bench"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What the user asks for.
@@ -114,6 +122,7 @@ class JobSpec:
     tags: tuple[str, ...] = ()
     notes: str = ""
     parent: str = ""
+    task: Task = Task.TRAIN
     text: str = ""
     """The document as the user wrote it (comments, order); "" when it came from code."""
 

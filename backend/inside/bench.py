@@ -41,7 +41,12 @@ def main(arguments: list[str]) -> int:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    answer: dict[str, object] = {"torch": torch.__version__, "hip": torch.version.hip, "host": platform.node(), "world": world}
+    answer: dict[str, object] = {
+        "torch": torch.__version__,
+        "hip": torch.version.hip,
+        "host": platform.node(),
+        "world": world,
+    }
     own = [measure_device(index) for index in _own_devices(world, on_gpu)]
     if world > 1:
         answer |= measure_ranks(own, on_gpu=on_gpu, seconds=options.seconds - (time.monotonic() - started))
@@ -113,7 +118,7 @@ def _timed(device: Any, work: Callable[[], object], repeats: int, rounds: int = 
                 work()
             end.record()
             torch.cuda.synchronize(device)
-            means.append(begin.elapsed_time(end) / 1000 / repeats)
+            means.append(float(begin.elapsed_time(end)) / 1000 / repeats)
         else:
             began = time.perf_counter()
             for _ in range(repeats):

@@ -111,7 +111,10 @@ class Bench:
         except StopAsked:
             result = {"outcome": "stopped"}
         except Exception as error:  # noqa: BLE001 - whatever a configuration raises is the result of its trial
-            result = {"outcome": "oom" if _is_oom(error) else "error", "error": f"{type(error).__name__}: {error}"[:600]}
+            result = {
+                "outcome": "oom" if _is_oom(error) else "error",
+                "error": f"{type(error).__name__}: {error}"[:600],
+            }
             _forget_frames(error)
         finally:
             self._clean_up()
@@ -139,7 +142,9 @@ class Bench:
         from transformers import TrainerCallback
 
         steps = meter.warm_up + meter.steps
-        arguments = {name: value for name, value in wanted.items() if name not in ("resume_from_checkpoint", "num_train_epochs")}
+        arguments = {
+            name: value for name, value in wanted.items() if name not in ("resume_from_checkpoint", "num_train_epochs")
+        }
         arguments |= {**FORCED, "max_steps": steps, "output_dir": str(self.job_dir / "output" / "trial")}
         if self.base.get("include_num_input_tokens_seen"):
             arguments["include_num_input_tokens_seen"] = "no"

@@ -7,10 +7,11 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from ruamel.yaml import YAML
 
-from backend.domain.job import JobSpec
+from backend.domain.job import JobSpec, Task
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue
 from backend.planning.deepspeed import build_deepspeed_config
@@ -56,7 +57,7 @@ def build_plan(
     return LaunchPlan(
         job_id=job_id,
         job_dir=job_dir,
-        argv=(host.python, *_torchrun(spec, processes), host.entry, f"{job_dir}/train.yaml"),
+        argv=(host.python, *_torchrun(spec, processes), *_program(spec, host, job_dir)),
         env={**env, "TUNEDECK_JOB_ID": job_id, "TUNEDECK_JOB_DIR": job_dir},
         unset=tuple(name for name in VISIBILITY if devices and name not in env),
         cwd=job_dir,
@@ -66,6 +67,16 @@ def build_plan(
         stop_grace_seconds=host.stop_grace_seconds,
         terminate_grace_seconds=host.terminate_grace_seconds,
     )
+
+
+def _program(spec: JobSpec, host: Host, job_dir: str) -> tuple[str, str] | tuple[str, str, str]:
+    """The script that each rank runs, and its arguments; train.py's neighbours do the other tasks."""
+    program = (
+        host.entry if spec.task is Task.TRAIN else str(PurePosixPath(host.entry).with_name(f"{spec.task.value}.py"))
+    )
+    if spec.task is Task.BENCH:
+        return program, "--out", f"{job_dir}/bench.json"
+    return program, f"{job_dir}/train.yaml"
 
 
 def train_arguments(spec: JobSpec, job_dir: str, dataset_dir: str = "") -> dict[str, ArgValue]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from backend.domain.job import JobSpec, Offload, ZeroConfig
+from backend.domain.job import JobSpec, Offload, Task, ZeroConfig
 from backend.domain.problem import ArgValue
 from backend.errors import InvalidInput
 from backend.planning.document import (
@@ -35,6 +35,7 @@ _KEYS = (
     "tags",
     "notes",
     "parent",
+    "task",
 )
 _ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
 _ORDER = (
@@ -103,6 +104,7 @@ def parse_spec(text: str) -> JobSpec:
         tags=own.texts("tags"),
         notes=own.text_of("notes"),
         parent=own.text_of("parent"),
+        task=_choice(own, "task", Task, Task.TRAIN),
         text=text,
     )
 
@@ -302,6 +304,7 @@ def _document_of(spec: JobSpec) -> dict[str, ArgValue]:
         "tags": list(spec.tags),
         "notes": spec.notes,
         "parent": spec.parent,
+        "task": "" if spec.task is Task.TRAIN else spec.task.value,
     }
     own.update({key: value for key, value in given.items() if value})
     train = {name: value for name, value in spec.train.items() if name != SECTION}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backend.adapters.process import spawn_detached
 from backend.domain.events import CheckpointSaved, Event, SaveRequested, StateChanged, StopRequested
-from backend.domain.job import Job, JobSpec, JobState, StopMode, TerminationReason
+from backend.domain.job import Job, JobSpec, JobState, StopMode, Task, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import Conflict, EnvironmentFault, InvalidInput, NotFound, SpecRejected, StoreFault
@@ -149,7 +149,8 @@ class Api:
         facts = self._host_facts(spec)
         if spec.processes is None and not spec.gpus and facts.devices:
             spec = replace(spec, processes=len(facts.devices))  # one rank a card of this host
-        problems = join_problems(check_host(spec, facts), lint_spec(spec, lint_context(spec, facts)))
+        lint = lint_spec(spec, lint_context(spec, facts)) if spec.task is not Task.BENCH else []
+        problems = join_problems(check_host(spec, facts), lint)
         host = self._host(spec, facts)
         plan = build_plan(spec, job_id=job_id, job_dir=job_dir, host=host, devices=spec.gpus) if host else None
         return Preview(spec=spec, plan=plan, problems=tuple(problems), facts=_facts(spec, plan, facts))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.domain.environment import TrainingEnvironment
-from backend.domain.job import JobSpec
+from backend.domain.job import JobSpec, Task
 from backend.domain.problem import Problem, Severity
 from backend.planning.linting.context import LintContext
 from backend.planning.schema import TrainerSchema, parse_description
@@ -42,6 +42,10 @@ class HostFacts:
 
 def check_host(spec: JobSpec, facts: HostFacts) -> list[Problem]:
     """Errors stop the launch; each names the argument, what was found and what to do."""
+    if spec.task is Task.BENCH:
+        return [
+            p for p in (_check_environment(facts), _check_port(spec), _check_processes(spec, facts)) if p is not None
+        ]
     found = [
         _check_environment(facts),
         _check_model(spec),

@@ -145,5 +145,20 @@ class JobPaths:
         return self.root / "environment.json"
 
     @property
+    def bench(self) -> Path:
+        """Answer of a host check (task bench)."""
+        return self.root / "bench.json"
+
+    @property
+    def trials_asked(self) -> Path:
+        """Trials for a job of task trial, appended by the tuner."""
+        return self.root / "trials.in.jsonl"
+
+    @property
+    def trials_done(self) -> Path:
+        """Their results, appended by the job."""
+        return self.root / "trials.jsonl"
+
+    @property
     def output(self) -> Path:
         return self.root / "output"

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from backend.domain.job import JobSpec, Offload, ZeroConfig
+from backend.domain.job import JobSpec, Offload, Task, ZeroConfig
 from backend.planning.command import Host, build_plan, dump_yaml, shell_command
 from backend.planning.deepspeed import build_deepspeed_config
 
@@ -81,3 +81,10 @@ def test_offload_stands_only_where_the_stage_can_use_it(stage: int, offload: Off
     assert isinstance(zero, dict)
     assert ("offload_optimizer" in zero) == (stage >= 1 and offload is Offload.CPU)
     assert ("offload_param" in zero) == (stage == 3 and offload is Offload.CPU)
+
+
+def test_other_tasks_run_the_neighbours_of_the_training_script() -> None:
+    trial = build_plan(JobSpec(name="n", train={}, task=Task.TRIAL), job_id="j", job_dir="/jobs/j", host=HOST)
+    assert trial.argv[-2:] == ("/deck/trial.py", "/jobs/j/train.yaml")
+    bench = build_plan(JobSpec(name="n", train={}, task=Task.BENCH), job_id="j", job_dir="/jobs/j", host=HOST)
+    assert bench.argv[-3:] == ("/deck/bench.py", "--out", "/jobs/j/bench.json")

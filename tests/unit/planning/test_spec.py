@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from backend.domain.job import JobSpec, Offload, ZeroConfig
+from backend.domain.job import JobSpec, Offload, Task, ZeroConfig
 from backend.domain.problem import ArgValue
 from backend.errors import InvalidInput
 from backend.planning.document import load_document, parse_value, render_value, same_value
@@ -274,3 +274,12 @@ def test_ambiguous_texts_are_quoted() -> None:
     assert [render_value(text) for text in ("no", "1e5", "~", "", "a: b", "# x", "/a/b.json", "中文 name")] == [
         '"no"', '"1e5"', '"~"', '""', '"a: b"', '"# x"', "/a/b.json", "中文 name",
     ]  # fmt: skip
+
+
+def test_task_is_read_written_and_refused_when_unknown() -> None:
+    spec = parse_spec("tunedeck: {task: trial}\nmodel_name_or_path: m\n")
+    assert spec.task is Task.TRIAL
+    assert parse_spec(dump_spec(spec)).task is Task.TRIAL
+    assert parse_spec("model_name_or_path: m\n").task is Task.TRAIN
+    with pytest.raises(InvalidInput, match="train, trial, bench"):
+        parse_spec("tunedeck: {task: fly}\n")
