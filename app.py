@@ -312,8 +312,10 @@ def gpus(
     more: Annotated[list[Path] | None, typer.Argument(help="Further recordings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Normalised GPU readings of recordings (`--from FILE... --json`: one JSON object a line)."""
+    """This host's GPUs as the worker sampled them last; with `--from FILE... --json` recordings, one JSON object a line."""
     with reported():
+        if not from_:
+            show_host_gpus(as_json)
         for path in [*(from_ or []), *(more or [])]:
             reading = read_fixture(path).to_json()
             typer.echo(
@@ -321,6 +323,21 @@ def gpus(
                 if as_json
                 else json.dumps(reading, indent=2, ensure_ascii=False)
             )
+
+
+def show_host_gpus(as_json: bool) -> None:
+    service = open_gpus(DataPaths(load_settings().data_dir))
+    latest, devices = service.latest_readings(), service.to_json()
+    if as_json:
+        record = {"at": latest.at, "stale": latest.stale, "source": asdict(service.source()), "gpus": devices}
+        typer.echo(json.dumps(record, ensure_ascii=False, default=str))
+        return
+    source = service.source()
+    typer.echo(
+        f"source: {source}; {len(devices)} devices; {latest.error or 'fresh' if not latest.stale else 'stale: is a worker running?'}"
+    )
+    for device in devices:
+        typer.echo(json.dumps(device, ensure_ascii=False, default=str))
 
 
 def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:
