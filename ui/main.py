@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from backend.errors import TunedeckError
 from backend.services.api import Api
+from backend.services.form import FormService
 from backend.services.gpus import open_gpus
 from backend.services.views import Views
 from backend.settings import Settings
@@ -53,7 +54,9 @@ def build_languages(api: Api) -> dict[str, Page]:
     from ui.theme import build_theme
 
     def page(lang: Language) -> Page:
-        return Page(blocks=build_pages(lang, asset_url=asset_url), theme=build_theme(), css=page_css())
+        return Page(
+            blocks=build_pages(lang, asset_url=asset_url, form=FormService(api)), theme=build_theme(), css=page_css()
+        )
 
     return {"/": page("en"), "/zh": page("zh")}
 
