@@ -332,10 +332,8 @@ def show_host_gpus(as_json: bool) -> None:
         record = {"at": latest.at, "stale": latest.stale, "source": asdict(service.source()), "gpus": devices}
         typer.echo(json.dumps(record, ensure_ascii=False, default=str))
         return
-    source = service.source()
-    typer.echo(
-        f"source: {source}; {len(devices)} devices; {latest.error or 'fresh' if not latest.stale else 'stale: is a worker running?'}"
-    )
+    age = "stale: is a worker running?" if latest.stale else f"{latest.age_seconds:.1f} s old"
+    typer.echo(f"source: {service.source()}; {len(devices)} devices; {age} {latest.error}".rstrip())
     for device in devices:
         typer.echo(json.dumps(device, ensure_ascii=False, default=str))
 
