@@ -3,7 +3,7 @@
 import { h, icon, keyed, replace, setAttr, setText, show, sparkline } from "./dom.js";
 import * as f from "./format.js";
 import { seriesName } from "./chart_defs.js";
-import { clippedRange, joinByStep, mapSteps, smooth, smoothingSpan, toCsv } from "./series.js";
+import { clippedRange, joinByStep, mapSteps, oddSpans, smooth, smoothingSpan, toCsv } from "./series.js";
 import { t } from "./text.js";
 import { token } from "./theme.js";
 import { button, dialog, iconButton } from "./widgets.js";
@@ -145,12 +145,12 @@ export class ChartCard {
     const axis = this.context.axisSeries();
     const place = (steps) => (axis ? mapSteps(steps, axis) : steps);
     const markers = this.context.markers();
-    const odd = this.chart.keys.filter((key) => !this.hidden(key)).flatMap((key) => [...(this.context.source(key)?.odd ?? [])].map(([step, word]) => ({ step, text: `${seriesName(key)}: ${word}` }))).slice(0, ODD_SHOWN);
-    const steps = [...markers.map((marker) => marker.step), ...odd.map((item) => item.step)];
+    const odd = this.odd();
+    const steps = [...markers.map((marker) => marker.step), ...odd.map((item) => item.from)];
     return {
       type: "scatter", mode: "markers", yaxis: "y2", cliponaxis: false, showlegend: false,
       x: place(steps), y: [...markers.map(() => 0), ...odd.map(() => 1)],
-      text: [...markers.map(markerText), ...odd.map((item) => t("marker.odd", { text: item.text, step: item.step }))].map(escapePlotly),
+      text: [...markers.map(markerText), ...odd.map(oddText)].map(escapePlotly),
       hovertemplate: "%{text}<extra></extra>",
       marker: {
         size: [...markers.map(() => 8), ...odd.map(() => 9)], line: { width: 1.5, color: token("surface") },
@@ -174,8 +174,20 @@ export class ChartCard {
       xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), showspikes: true, spikemode: "across", spikesnap: "cursor", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
-      shapes: this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)),
+      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...this.odd().map((item) => this.band(item))],
     };
+  }
+
+  /** Where visible series had values that are not finite. */
+  odd() {
+    const visible = this.chart.keys.filter((key) => !this.hidden(key) && this.context.source(key));
+    return visible.flatMap((key) => oddSpans(this.context.source(key)).map((span) => ({ ...span, key }))).slice(0, ODD_SHOWN);
+  }
+
+  band({ from, to }) {
+    const axis = this.context.axisSeries();
+    const [x0, x1] = axis ? mapSteps([from, to], axis) : [from, to];
+    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: token("bad"), opacity: 0.12, line: { width: 0 } };
   }
 
   yAxis() {
@@ -197,8 +209,10 @@ export class ChartCard {
   drawValue() {
     const key = this.chart.keys.find((name) => !this.hidden(name)) ?? this.chart.keys[0];
     const whole = this.context.whole(key);
-    const last = whole?.y.findLast((value) => value !== null);
+    const odd = whole?.odd.get(whole.x.at(-1));
+    const last = odd ? f.toNumber(odd) : whole?.y.findLast((value) => value !== null);
     setText(this.value, last === undefined ? "" : this.format(last));
+    this.value.classList.toggle("td-bad", Boolean(odd));
   }
 
   drawLegend() {
@@ -267,6 +281,11 @@ const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", s
 
 function markerText(marker) {
   return t(`marker.${marker.kind}`, { step: marker.step, text: marker.text ?? "", time: f.duration(marker.seconds) });
+}
+
+function oddText({ key, word, from, to }) {
+  const params = { name: seriesName(key), word: f.number(word), from: f.integer(from), to: f.integer(to) };
+  return t(from === to ? "marker.odd" : "marker.odd_span", params);
 }
 
 /** Ticks people can read: 1e-4 instead of 0.0001 for small numbers, GiB for memory, percent for shares. */

@@ -4,20 +4,21 @@ import { has, t } from "./text.js";
 
 // `smooth`: noisy enough to be read through a moving average. `log`: the axis starts logarithmic when the person never chose.
 const KNOWN = [
-  { id: "loss", group: "training", keys: ["loss", "eval_loss"], smooth: ["loss"], dots: ["eval_loss"], format: "loss" },
-  { id: "eval_loss", group: "training", keys: ["eval_loss"], dots: ["eval_loss"], format: "loss" },
-  { id: "learning_rate", group: "training", keys: ["learning_rate"] },
-  { id: "grad_norm", group: "training", keys: ["grad_norm"], smooth: ["grad_norm"] },
-  { id: "tokens_per_second", group: "speed", keys: ["tokens_per_second"], smooth: ["tokens_per_second"], format: "compact", zero: true },
-  { id: "seconds_per_step", group: "speed", keys: ["seconds_per_step"], smooth: ["seconds_per_step"], format: "seconds", zero: true },
-  { id: "rank_seconds", group: "speed", prefix: "rank_seconds.", format: "seconds", zero: true },
-  { id: "data_seconds", group: "speed", keys: ["data_seconds"], smooth: ["data_seconds"], format: "seconds", zero: true },
-  { id: "padding_share", group: "speed", keys: ["padding_share"], smooth: ["padding_share"], format: "share", zero: true },
-  { id: "memory_bytes", group: "memory", keys: ["memory_bytes"], format: "bytes", zero: true },
+  { id: "loss", group: "main", keys: ["loss", "eval_loss"], smooth: ["loss"], dots: ["eval_loss"], format: "loss" },
+  { id: "eval_loss", group: "main", keys: ["eval_loss"], dots: ["eval_loss"], format: "loss" },
+  { id: "learning_rate", group: "main", keys: ["learning_rate"] },
+  { id: "grad_norm", group: "main", keys: ["grad_norm"], smooth: ["grad_norm"] },
+  { id: "tokens_per_second", group: "main", keys: ["tokens_per_second"], smooth: ["tokens_per_second"], format: "compact" },
+  { id: "seconds_per_step", group: "main", keys: ["seconds_per_step"], smooth: ["seconds_per_step"], format: "seconds" },
+  { id: "rank_seconds", group: "main", prefix: "rank_seconds.", format: "seconds" },
+  { id: "data_seconds", group: "main", keys: ["data_seconds"], smooth: ["data_seconds"], format: "seconds", zero: true },
+  { id: "padding_share", group: "main", keys: ["padding_share"], smooth: ["padding_share"], format: "share", zero: true },
+  { id: "memory_bytes", group: "main", keys: ["memory_bytes"], format: "bytes", zero: true },
 ];
 const AXES = new Set(["tokens", "elapsed_seconds", "epoch"]);
 const PAIRS = ["chosen", "rejected"];
-export const GROUPS = ["training", "preference", "speed", "memory", "evaluation", "other"];
+// The first group stands without a heading: what everyone looks at, in one dense grid.
+export const GROUPS = ["main", "evaluation", "other"];
 
 /** Charts for these keys, in the order of their groups. A chart is {id, group, title, keys, smooth, dots, format, zero}. */
 export function chartsFor(keys) {
@@ -27,7 +28,10 @@ export function chartsFor(keys) {
     .filter((chart) => (chart.id === "loss" ? keys.includes("loss") : chart.keys.length > (chart.prefix ? 1 : 0)));
   const taken = new Set([...AXES, ...KNOWN.flatMap((known) => known.keys ?? []), ...keys.filter((key) => key.startsWith("rank_seconds."))]);
   const rest = keys.filter((key) => !taken.has(key)).sort();
-  const all = [...charts, ...others(rest)];
+  const more = others(rest);
+  const place = charts.findIndex((chart) => chart.id === "tokens_per_second");
+  const training = place < 0 ? charts.length : place; // rewards and margins belong beside the loss, before speed and memory
+  const all = [...charts.slice(0, training), ...more, ...charts.slice(training)];
   for (const chart of all) chart.title = has(`chart.${chart.id}`) ? t(`chart.${chart.id}`) : chart.id;
   return GROUPS.flatMap((group) => all.filter((chart) => chart.group === group));
 }
@@ -48,7 +52,7 @@ function others(keys) {
 
 function groupOf(key) {
   if (key.startsWith("eval_")) return "evaluation";
-  return key.includes("/") || key === "sft_loss" || key === "odds_ratio_loss" ? "preference" : "other";
+  return key.includes("/") || key === "sft_loss" || key === "odds_ratio_loss" ? "main" : "other";
 }
 
 /** Name of a series in legends and hover labels. */

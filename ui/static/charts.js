@@ -5,6 +5,7 @@ import { get, runPath } from "./api.js";
 import { ChartCard } from "./chart_card.js";
 import { chartsFor, GROUPS } from "./chart_defs.js";
 import { h, icon, keyed, replace, setAttr, setText, show } from "./dom.js";
+import * as f from "./format.js";
 import { isActive } from "./jobs.js";
 import { appendPoints, makeSeries, stepAt } from "./series.js";
 import { t } from "./text.js";
@@ -12,11 +13,12 @@ import { onTheme } from "./theme.js";
 import { button, emptyNote, toast } from "./widgets.js";
 
 const PREFS = "tunedeck.charts";
-const DEFAULTS = { smoothing: 60, axis: "step", clip: false, hidden: {}, log: {} };
+const DEFAULTS = { smoothing: 50, axis: "step", clip: false, hidden: {}, log: {} };
 const PIXELS = 1_200;
 const EXACT_PIXELS = 20_000;
 const FASTEST_MS = 300;
 const BUSY_SHARE = 5; // drawing may take one fifth of the time: a slow machine gets fewer pictures, never a frozen page
+const START = ["importing", "parsing", "tokenizing", "loading", "training"];
 const AXES = { step: null, time: "elapsed_seconds", tokens: "tokens" };
 
 export function chartsSection(id) {
@@ -96,9 +98,18 @@ class Charts {
     return PIXELS;
   }
 
-  setDetail({ job }) {
-    this.job = job;
+  setDetail(detail) {
+    this.job = detail.job;
+    this.detail = detail;
     this.drawEmpty();
+  }
+
+  /** For the head of the page: mean seconds per step with pauses, first step whose loss is not a number. */
+  facts() {
+    const { x, y } = this.base.elapsed_seconds ?? { x: [], y: [] };
+    const steps = x.length > 1 ? x[x.length - 1] - x[0] : 0;
+    const odd = this.base.loss?.odd.keys() ?? [];
+    return { meanSeconds: steps > 0 ? (y[y.length - 1] - y[0]) / steps : null, oddFrom: [...odd].reduce((a, b) => Math.min(a, b), Infinity) };
   }
 
   /** A snapshot replaces everything, zoom and taste stay. */
@@ -156,7 +167,7 @@ class Charts {
     }
     const groups = GROUPS.map((name) => ({ name, charts: charts.filter((chart) => chart.group === name) })).filter((group) => group.charts.length);
     keyed(this.groups, groups, (group) => group.name,
-      (group) => h("section", { class: "td-section" }, h("h2", {}, t(`group.${group.name}`)), h("div", { class: "td-grid" })),
+      (group) => h("section", { class: "td-section" }, h("h2", { class: group.name === "main" ? "td-offscreen" : "" }, t(`group.${group.name}`)), h("div", { class: "td-grid" })),
       (node, group) => keyed(node.lastChild, group.charts, (chart) => chart.id, (chart) => this.cards.get(chart.id).node));
     show(this.toolbar, charts.length > 0);
   }
@@ -326,9 +337,11 @@ class Charts {
     show(this.toolbar, some);
     if (some || !this.job) return;
     const key = this.job.state === "queued" ? "queued" : isActive(this.job) ? "soon" : "never";
-    if (this.emptyKey === key) return;
-    this.emptyKey = key;
-    replace(this.empty, emptyNote(t(`chart.none.${key}`), t(`chart.none.${key}.help`)));
+    const phases = key === "soon" ? phaseSteps(this.detail) : [];
+    const shown = JSON.stringify([key, phases]);
+    if (this.emptyKey === shown) return;
+    this.emptyKey = shown;
+    replace(this.empty, emptyNote(t(`chart.none.${key}`), t(`chart.none.${key}.help`), phases.length > 0 && phaseList(phases)));
   }
 
   onLogTail(open) {
@@ -348,6 +361,20 @@ class Charts {
     this.stopTheme();
     for (const card of this.cards.values()) card.close();
   }
+}
+
+/** The way to the first step: [{phase, seconds, state: done, now or next}]. */
+function phaseSteps({ headline = {}, segments = [], job }) {
+  const past = segments.at(-1)?.phases ?? [];
+  const now = headline.phase || job.phase || past.at(-1)?.phase || START[0];
+  const at = START.indexOf(now);
+  if (at < 0) return [];
+  return START.map((phase, i) => ({ phase, seconds: i < at ? past.find((item) => item.phase === phase)?.seconds ?? null : null, state: i < at ? "done" : i === at ? "now" : "next" }));
+}
+
+function phaseList(phases) {
+  return h("ol", { class: "td-steps" }, phases.map(({ phase, seconds, state }) => h("li", { class: `td-step-${state}`, "aria-current": state === "now" ? "step" : null },
+    icon({ done: "succeeded", now: "starting", next: "queued" }[state]), h("span", {}, t(`phase.${phase}`)), h("span", { class: "td-muted" }, seconds === null ? "" : f.duration(seconds)))));
 }
 
 let plotly = null;

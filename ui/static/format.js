@@ -69,6 +69,12 @@ export function bytes(value) {
   return `${unit === 0 ? scaled : Number(scaled.toPrecision(3))} ${units[unit]}`;
 }
 
+/** Whole GiB without the unit, for "150 / 192 GiB". */
+export function gibibytes(value) {
+  const n = toNumber(value);
+  return n === null ? DASH : String(Number((n / 2 ** 30).toPrecision(3)));
+}
+
 /** Seconds as the two largest units: 42 s, 3 min 20 s, 2 h 5 min, 4 d 3 h. */
 export function duration(value) {
   const n = toNumber(value);

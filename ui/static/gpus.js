@@ -1,34 +1,50 @@
-// Turns the readings of the host's GPUs into rows: activity, memory, power, temperature, and the job that holds each.
+// Turns the readings of the host's GPUs into compact rows: activity, memory, power, temperature, and the job that holds each.
 
 import { href } from "./app.js";
 import { h, icon, keyed, setAttr, setText, show } from "./dom.js";
 import * as f from "./format.js";
-import { t } from "./text.js";
+import { t, tn } from "./text.js";
 import { progressBar, updateProgress } from "./widgets.js";
 
-/** `update(gpus, host, running)`: a host without GPUs says so instead of showing an empty table. */
+/** `update(gpus, running)`: a host without GPUs says so instead of showing an empty table. */
 export function gpuPanel() {
-  const list = h("ul", { class: "td-gpus", "aria-label": t("gpus.label") });
-  const none = h("p", { class: "td-note td-note-info", hidden: true }, icon("cpu"), h("span", {}, t("gpus.none")));
+  const list = h("div", { class: "td-gpu-models" });
+  const none = h("div", { class: "td-note td-note-info", hidden: true }, icon("cpu"), h("div", {}, t("gpus.none")));
   return {
     node: h("div", {}, list, none),
-    update(gpus, host, running) {
+    update(gpus, running) {
       show(none, gpus.length === 0);
-      show(list, gpus.length > 0);
-      keyed(list, gpus, (gpu) => gpu.id, gpuRow, (node, gpu) => updateGpu(node, gpu, running));
+      const models = [...new Set(gpus.map(modelOf))].map((name) => ({ name, gpus: gpus.filter((gpu) => modelOf(gpu) === name) }));
+      keyed(list, models, (model) => model.name, modelBox, (node, model) => node.update(model, running));
     },
   };
 }
 
+function modelOf(gpu) {
+  return gpu.name || t("gpus.unknown");
+}
+
+function modelBox({ name }) {
+  const title = h("h3", {});
+  const rows = h("ul", { class: "td-gpus", "aria-label": name });
+  const node = h("div", {}, title, rows);
+  node.update = ({ gpus }, running) => {
+    setText(title, tn("gpus.model", gpus.length, { name }));
+    keyed(rows, gpus, (gpu) => gpu.id, gpuRow, (row, gpu) => updateGpu(row, gpu, running));
+  };
+  return node;
+}
+
 function gpuRow() {
   const parts = {
-    name: h("span", { class: "td-gpu-name" }), job: h("a", { class: "td-gpu-job" }), free: h("span", { class: "td-muted" }),
-    use: progressBar(t("gpus.activity")), useText: h("span", {}), memory: progressBar(t("gpus.memory")), memoryText: h("span", {}), rest: h("span", { class: "td-muted" }),
+    place: h("span", { class: "td-place" }), job: h("a", {}), free: h("span", { class: "td-muted" }), rest: h("span", { class: "td-muted td-gpu-rest" }),
+    use: progressBar(t("gpus.activity")), useText: h("span", {}), memory: progressBar(t("gpus.memory")), memoryText: h("span", {}),
   };
-  const node = h("li", { class: "td-gpu" },
-    h("div", { class: "td-gpu-head" }, parts.name, parts.job, parts.free),
-    h("div", { class: "td-gpu-line" }, h("span", { class: "td-muted" }, t("gpus.activity")), parts.use, parts.useText),
-    h("div", { class: "td-gpu-line" }, h("span", { class: "td-muted" }, t("gpus.memory")), parts.memory, parts.memoryText), parts.rest);
+  const node = h("li", { class: "td-gpu" }, parts.place,
+    h("div", { class: "td-gpu-head" }, h("span", { class: "td-gpu-job" }, parts.job, parts.free), parts.rest),
+    h("div", { class: "td-gpu-meters" },
+      h("div", { title: t("gpus.activity") }, parts.use, parts.useText),
+      h("div", { title: t("gpus.memory") }, parts.memory, parts.memoryText)));
   node.parts = parts;
   return node;
 }
@@ -38,17 +54,16 @@ function updateGpu(node, gpu, running) {
   const job = running.find((other) => other.id === gpu.job) ?? running.find((other) => (other.devices ?? []).includes(gpu.id));
   const total = gpu.vram_total_bytes;
   const used = gpu.vram_used_bytes;
-  setText(parts.name, [gpu.hip_id ?? gpu.smi_index ?? "", gpu.name || gpu.id].filter((part) => part !== "").join(" · "));
-  setAttr(parts.name, "title", gpu.id);
+  setText(parts.place, gpu.hip_id ?? gpu.smi_index ?? "·");
+  setAttr(parts.place, "title", gpu.id);
   setText(parts.job, job?.name ?? "");
   setAttr(parts.job, "href", job ? href("run", { id: job.id }) : null);
   show(parts.job, Boolean(job));
-  setText(parts.free, job ? "" : t("gpus.free"));
+  setText(parts.free, job ? "" : t(gpu.gfx_activity_percent > 5 ? "gpus.foreign" : "gpus.free"));
   updateProgress(parts.use, gpu.gfx_activity_percent ?? null);
   setText(parts.useText, f.percent(gpu.gfx_activity_percent));
   updateProgress(parts.memory, Number.isFinite(used) && total ? (100 * used) / total : null);
-  setText(parts.memoryText, total ? t("gpus.of", { used: f.bytes(used), total: f.bytes(total) }) : f.bytes(used));
-  const power = Number.isFinite(gpu.socket_power_watts) ? `${f.integer(gpu.socket_power_watts)} W` : "";
+  setText(parts.memoryText, total && Number.isFinite(used) ? t("gpus.of", { used: f.gibibytes(used), total: f.bytes(total) }) : f.bytes(used));
   const heat = gpu.hotspot_celsius ?? gpu.edge_celsius;
-  setText(parts.rest, [power, Number.isFinite(heat) ? `${f.integer(heat)} °C` : ""].filter(Boolean).join(" · "));
+  setText(parts.rest, [Number.isFinite(gpu.socket_power_watts) ? `${f.integer(gpu.socket_power_watts)} W` : "", Number.isFinite(heat) ? `${f.integer(heat)} °C` : ""].filter(Boolean).join(" · "));
 }

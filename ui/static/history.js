@@ -13,8 +13,9 @@ export function historySection() {
   const empty = h("div", {});
   return {
     node: h("div", { class: "td-history-box" }, h("section", { class: "td-section" }, h("h2", {}, t("history.events")), list, empty), phases),
-    update({ events = [], segments = [] }) {
-      const rows = events.map((event, index) => ({ ...event, key: index })).reverse();
+    update({ job, events = [], segments = [] }) {
+      // An event names the reason; the exit code and signal that its sentence tells stand in the job's record.
+      const rows = events.map((event, index) => ({ exit_code: job.exit_code, signal: job.signal, ...event, key: index })).reverse();
       keyed(list, rows, (row) => row.key, eventRow);
       replace(empty, rows.length ? [] : emptyNote(t("history.none"), ""));
       replace(phases, phaseTable(segments));

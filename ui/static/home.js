@@ -70,7 +70,7 @@ function draw(page, state) {
   keyed(page.recent, recent, (job) => job.id, recentRow, updateRecentRow);
   drawNotices(page.notices, state);
   drawHost(page.host, state);
-  page.gpus.update(state.gpus ?? [], state.host ?? {}, running);
+  page.gpus.update(state.gpus ?? [], running);
 }
 
 function summaryText(running, queued, counts) {

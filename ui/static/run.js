@@ -7,7 +7,7 @@ import { checkpointsSection } from "./checkpoints.js";
 import { configSection } from "./config.js";
 import { h, icon, replace, setAttr, setText, show } from "./dom.js";
 import { historySection } from "./history.js";
-import { mergeGpus, setStatus } from "./host.js";
+import { mergeGpus, onState, setStatus } from "./host.js";
 import { Live } from "./live.js";
 import { logSection } from "./log.js";
 import { runHead } from "./run_head.js";
@@ -54,6 +54,7 @@ class RunPage {
     main.append(h("div", { class: "td-page td-run" },
       h("nav", { class: "td-crumbs", "aria-label": t("nav.crumbs") }, h("a", { href: href("runs") }, icon("list"), h("span", {}, t("nav.runs")))), this.wait, this.body));
     this.sections.charts.onLogTail(() => this.tabs.choose("log"));
+    this.stopHost = onState((state) => this.head.place((state.queued ?? []).findIndex((job) => job.id === id) + 1));
     this.clock = setInterval(() => this.detail && this.head.tick(), 1000);
   }
 
@@ -79,6 +80,7 @@ class RunPage {
       this.cursor = series.cursor;
       this.logNext = log.next;
       this.sections.charts.reset(series);
+      this.head.facts(this.sections.charts.facts());
       this.sections.log.reset(log);
       this.sections.charts.logTail(this.sections.log.tail());
       this.follow();
@@ -139,7 +141,10 @@ class RunPage {
     }
     this.cursor = message.c ?? this.cursor;
     if (message.gpus) mergeGpus(message.gpus);
-    if (message.rows || message.markers) this.sections.charts.append(message.rows ?? {}, message.markers ?? []);
+    if (message.rows || message.markers) {
+      this.sections.charts.append(message.rows ?? {}, message.markers ?? []);
+      this.head.facts(this.sections.charts.facts());
+    }
     if (message.log) {
       this.logNext = message.log.next;
       this.sections.log.append(message.log);
@@ -153,11 +158,12 @@ class RunPage {
     for (const key of ["job", "headline", "checkpoints"]) if (message[key]) changes[key] = message[key];
     if (message.events?.length) changes.events = [...(this.detail.events ?? []), ...message.events];
     if (!Object.keys(changes).length) return;
-    const before = this.detail.job.state;
+    const before = this.detail;
     this.setDetail({ ...this.detail, ...changes });
-    // What may be done, the plan, segments and files come only with the whole record: ask when the state moved.
-    if (changes.job && changes.job.state !== before) this.refreshDetail();
-    else if (changes.checkpoints) this.refreshDetail();
+    // What may be done, the plan, segments and files come only with the whole record: ask when state, phase or checkpoints moved.
+    const moved = changes.job && changes.job.state !== before.job.state;
+    const phase = changes.headline && changes.headline.phase !== before.headline?.phase;
+    if (moved || phase || changes.checkpoints) this.refreshDetail();
   }
 
   async refreshDetail() {
@@ -172,6 +178,7 @@ class RunPage {
   close() {
     this.closed = true;
     clearInterval(this.clock);
+    this.stopHost();
     clearTimeout(this.again);
     this.live?.close();
     for (const section of Object.values(this.sections)) section.close?.();

@@ -24,6 +24,16 @@ export function runHead(id) {
     tick() {
       drawTimes(parts, detail);
     },
+    /** What only the whole series tells: the mean time per step of an ended run, where the loss stopped being a number. */
+    facts(found) {
+      parts.facts_of_series = found;
+      if (detail) drawNumbers(parts, detail.job, detail.headline ?? {});
+    },
+    /** Number in line of a waiting run, 1 for the next; 0 when it does not wait. */
+    place(number) {
+      setText(parts.place, number ? t("run.place", { place: number }) : "");
+      show(parts.place, number > 0);
+    },
     resume: (checkpoint) => resumeDialog(detail, checkpoint, (job) => navigate(href("run", { id: job.id }))),
   };
   wire(parts, () => detail, head);
@@ -32,17 +42,18 @@ export function runHead(id) {
 
 function build(id) {
   const parts = {
-    title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }),
+    title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }), place: h("p", { class: "td-note td-note-info", role: "status", hidden: true }),
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }),
     link: iconButton(t("run.copy_link"), "link"), remove: iconButton(t("run.delete"), "trash"),
-    ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {},
+    ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
     parts.values[name] = h("dd", {});
     parts.hints[name] = h("span", { class: "td-tile-hint" });
-    return h("div", { class: `td-tile td-tile-${name}` }, h("dt", {}, t(`headline.${name}`)), parts.values[name], parts.hints[name]);
+    parts.labels[name] = h("dt", {}, t(`headline.${name}`));
+    return h("div", { class: `td-tile td-tile-${name}` }, parts.labels[name], parts.values[name], parts.hints[name]);
   });
   parts.tiles = h("dl", { class: "td-tiles" }, tiles);
   parts.progress = h("div", { class: "td-progress" }, h("div", { class: "td-progress-line" }, parts.steps, parts.share, parts.epoch, parts.phase), parts.bar);
@@ -50,7 +61,7 @@ function build(id) {
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
       h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.link, parts.remove)),
-    parts.ending, parts.stalled, parts.progress, parts.tiles);
+    parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }
 
@@ -104,13 +115,18 @@ function drawNumbers(parts, job, headline) {
   const speed = isFinal(job) ? headline.mean_tokens_per_second : headline.tokens_per_second;
   setText(parts.values.tokens_per_second, f.compact(speed));
   setText(parts.hints.tokens_per_second, isFinal(job) ? t("headline.mean") : Number.isFinite(headline.mean_tokens_per_second) ? t("headline.mean_is", { mean: f.compact(headline.mean_tokens_per_second) }) : "");
-  setText(parts.values.seconds_per_step, f.duration(headline.seconds_per_step));
+  const { meanSeconds, oddFrom } = parts.facts_of_series ?? {};
+  const ended = isFinal(job) && headline.seconds_per_step === null && Number.isFinite(meanSeconds);
+  setText(parts.values.seconds_per_step, f.duration(ended ? meanSeconds : headline.seconds_per_step));
+  setText(parts.hints.seconds_per_step, ended ? t("headline.mean_with_pauses") : "");
+  setText(parts.hints.loss, Number.isFinite(oddFrom) && lost !== null && !Number.isFinite(lost) ? t("headline.odd_since", { step: f.integer(oddFrom) }) : "");
   setText(parts.values.tokens, f.compact(headline.tokens));
 }
 
 function drawTimes(parts, { job, headline = {} }) {
   const now = Date.now() / 1000;
-  setText(parts.values.eta, isFinal(job) ? t("headline.ended") : f.duration(headline.eta_seconds));
+  setText(parts.labels.eta, t(isFinal(job) ? "headline.ended" : "headline.eta"));
+  setText(parts.values.eta, isFinal(job) ? f.ago(job.ended_at) : f.duration(headline.eta_seconds));
   setText(parts.hints.eta, isFinal(job) ? f.moment(job.ended_at) : headline.eta_seconds > 0 ? t("headline.done_at", { time: f.moment(now + headline.eta_seconds) }) : "");
   setText(parts.values.elapsed, f.duration(elapsed(job, now)));
   setText(parts.hints.elapsed, job.started_at ? t("headline.since", { time: f.moment(job.started_at) }) : "");

@@ -54,27 +54,52 @@ export function minMax(x, y, points) {
 }
 
 /**
- * Exponential moving average in the domain of x, `span` steps wide, corrected for its start: thinned and exact parts of a series are
- * smoothed alike, whatever the distance of their points. Gaps stay gaps and do not reset the mean.
+ * Exponentially weighted mean of both sides, `span` steps wide: no lag behind a falling loss, and at the newest point it is the usual
+ * moving average. It works in the domain of x, so that thinned and exact parts are smoothed alike. Gaps stay gaps and do not reset it.
  */
 export function smooth(x, y, span) {
   if (!(span > 0)) return y;
-  let mean = 0;
+  const known = y.map((value, i) => i).filter((i) => y[i] !== null && Number.isFinite(y[i]));
+  const left = decayingSums(known, x, y, span);
+  const right = decayingSums([...known].reverse(), x, y, span);
+  const out = y.map(() => null);
+  for (const i of known) out[i] = (left.sum[i] + right.sum[i] - y[i]) / (left.weight[i] + right.weight[i] - 1);
+  return out;
+}
+
+function decayingSums(order, x, y, span) {
+  const sums = { sum: [], weight: [] };
+  let sum = 0;
   let weight = 0;
   let before = null;
-  return y.map((value, i) => {
-    if (value === null || !Number.isFinite(value)) return null;
-    const keep = before === null ? 0 : Math.exp(-(x[i] - before) / span);
+  for (const i of order) {
+    const keep = before === null ? 0 : Math.exp(-Math.abs(x[i] - before) / span);
     before = x[i];
-    mean = keep * mean + (1 - keep || 1) * value;
-    weight = keep * weight + (1 - keep || 1);
-    return mean / weight;
-  });
+    sum = keep * sum + y[i];
+    weight = keep * weight + 1;
+    sums.sum[i] = sum;
+    sums.weight[i] = weight;
+  }
+  return sums;
+}
+
+/** Neighbouring values that are not finite, as spans [{word, from, to}] in the order of x. */
+export function oddSpans(series) {
+  const spans = [];
+  const order = new Map(series.x.map((step, i) => [step, i]));
+  for (const step of [...series.odd.keys()].sort((a, b) => a - b)) {
+    const word = series.odd.get(step);
+    const last = spans.at(-1);
+    const touching = last && last.word === word && (order.get(step) ?? -9) - (order.get(last.to) ?? -9) === 1;
+    if (touching) last.to = step;
+    else spans.push({ word, from: step, to: step });
+  }
+  return spans;
 }
 
 /** Width in steps of a smoothing strength 0..99: a share of the drawn range, so the same strength looks the same on short and long runs. */
 export function smoothingSpan(strength, firstX, lastX) {
-  const share = (strength / 100) ** 2 * 0.15;
+  const share = (strength / 100) ** 2 * 0.1;
   return Math.max(0, (lastX - firstX) * share);
 }
 
