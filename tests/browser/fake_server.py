@@ -43,7 +43,7 @@ class World:
     details: dict[str, Json] = field(default_factory=dict)
     logs: dict[str, list[Json]] = field(default_factory=dict)
     gpus: list[Json] = field(default_factory=list)
-    worker: Json = field(default_factory=lambda: {"alive": True, "pid": 4242, "heartbeat_at": time.time()})
+    worker: Json = field(default_factory=lambda: {"alive": True, "pid": 4242, "beat_at": time.time(), "error": ""})
     disk: Json = field(
         default_factory=lambda: {"path": "/data/tunedeck", "free_bytes": 812 * GIB, "total_bytes": 3500 * GIB}
     )
@@ -196,7 +196,8 @@ def state_of(world: World) -> Json:
     ]
     queued = sorted(listed(world, "queued"), key=lambda job: (-job["priority"], job["position"]))
     ended = sorted(listed(world, "succeeded", "failed", "cancelled", "lost"), key=lambda job: -(job["ended_at"] or 0))
-    world.worker["heartbeat_at"] = world.worker["heartbeat_at"] if not world.worker["alive"] else time.time() // 10 * 10
+    if world.worker["alive"]:
+        world.worker["beat_at"] = time.time() // 10 * 10
     return {
         "host": {"name": "mi300x-04", "cpus": 192, "accelerator": "rocm" if world.gpus else "cpu"},
         "worker": dict(world.worker),

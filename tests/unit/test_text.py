@@ -48,6 +48,8 @@ def test_both_languages_take_the_same_parameters() -> None:
 
 def test_no_text_is_empty_or_left_in_the_other_language() -> None:
     same_on_purpose = {
+        "{name}",
+        "{n} × {name}",
         "GPUs",
         "GPU",
         "LoRA",

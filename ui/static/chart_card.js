@@ -78,7 +78,7 @@ export class ChartCard {
 
   /** A line without axes, at once: the numbers are there before the chart library is. */
   preview() {
-    if (this.drawn) return;
+    if (this.drawn) return; // never in place of the real picture
     const series = this.context.source(this.chart.keys[0]);
     if (series) replace(this.plot, sparkline(series.y, { width: 400, height: 180, label: this.chart.title }));
     this.drawValue();

@@ -297,7 +297,7 @@ class Charts {
   everything() {
     for (const card of this.cards.values()) {
       this.dirty.add(card);
-      if (!window.Plotly) card.preview();
+      card.preview(); // until it is drawn: at once for those in view, when scrolled to for the rest
     }
     this.schedule();
   }

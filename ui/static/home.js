@@ -195,8 +195,8 @@ function drawNotices(box, state) {
 
 function workerNotice(worker) {
   if (!worker || worker.alive !== false) return null;
-  const last = worker.heartbeat_at ? t("worker.last_seen", { ago: f.ago(worker.heartbeat_at) }) : "";
-  return { key: "worker", kind: "bad", title: t("worker.dead"), text: [t("worker.dead.help"), last].filter(Boolean).join(" ") };
+  const last = worker.beat_at ? t("worker.last_seen", { ago: f.ago(worker.beat_at) }) : "";
+  return { key: "worker", kind: "bad", title: t("worker.dead"), text: [worker.error, t("worker.dead.help"), last].filter(Boolean).join(" ") };
 }
 
 function diskNotice(disk) {

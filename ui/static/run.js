@@ -50,7 +50,8 @@ class RunPage {
       this.showTab(name);
     });
     this.panels = Object.fromEntries(TABS.map(([name]) => [name, h("section", { class: "td-tabpanel", id: `panel-${name}`, role: "tabpanel", "aria-labelledby": `tab-${name}`, hidden: true }, this.sections[name].node)]));
-    this.body = h("div", { hidden: true }, this.head.node, this.tabs.node, Object.values(this.panels));
+    this.trouble = h("div", {}); // the server could not read part of the run
+    this.body = h("div", { hidden: true }, this.trouble, this.head.node, this.tabs.node, Object.values(this.panels));
     main.append(h("div", { class: "td-page td-run" },
       h("nav", { class: "td-crumbs", "aria-label": t("nav.crumbs") }, h("a", { href: href("runs") }, icon("list"), h("span", {}, t("nav.runs")))), this.wait, this.body));
     this.sections.charts.onLogTail(() => this.tabs.choose("log"));
@@ -106,6 +107,7 @@ class RunPage {
 
   setDetail(detail) {
     this.detail = detail;
+    replace(this.trouble, detail.problem ? problemNote(detail.problem, null) : []);
     show(this.wait, false);
     show(this.body, true);
     document.title = `${detail.job.name} · ${t("app.name")}`;
@@ -155,7 +157,7 @@ class RunPage {
 
   takeDetail(message) {
     const changes = {};
-    for (const key of ["job", "headline", "checkpoints"]) if (message[key]) changes[key] = message[key];
+    for (const key of ["job", "headline", "checkpoints", "can", "problem"]) if (key in message) changes[key] = message[key];
     if (message.events?.length) changes.events = [...(this.detail.events ?? []), ...message.events];
     if (!Object.keys(changes).length) return;
     const before = this.detail;

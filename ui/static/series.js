@@ -9,13 +9,14 @@ export function makeSeries({ x = [], y = [], odd = [] } = {}) {
   return { x: [...x], y: [...y], odd: new Map(odd) };
 }
 
-/** Appends points newer than the last one: a message that comes twice changes nothing. */
+/** Appends points; one at the last x replaces it (a rank reported late), older ones change nothing: a message may come twice. */
 export function appendPoints(series, { x, y, odd = [] }) {
-  const last = series.x.length ? series.x[series.x.length - 1] : -Infinity;
   for (let i = 0; i < x.length; i += 1) {
-    if (x[i] <= last) continue;
-    series.x.push(x[i]);
-    series.y.push(y[i]);
+    const last = series.x.length ? series.x[series.x.length - 1] : -Infinity;
+    if (x[i] < last) continue;
+    const at = x[i] === last ? series.x.length - 1 : series.x.length;
+    series.x[at] = x[i];
+    series.y[at] = y[i];
   }
   for (const [at, word] of odd) series.odd.set(at, word);
   if (series.x.length > MOST_POINTS) thinOlder(series);
