@@ -201,8 +201,8 @@ def state_of(world: World) -> Json:
     return {
         "host": {"name": "mi300x-04", "cpus": 192, "accelerator": "rocm" if world.gpus else "cpu"},
         "worker": dict(world.worker),
-        "gpus": world.gpus,
-        "disk": world.disk,
+        "gpus": [dict(gpu) for gpu in world.gpus],
+        "disk": dict(world.disk),
         "counts": counts,
         "running": running,
         "queued": [public(world, job) for job in queued],

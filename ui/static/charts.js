@@ -294,7 +294,11 @@ class Charts {
     show(this.resetButton, Boolean(this.zoomed));
   }
 
+  /** A person's choice is drawn at once; news waits for its turn. */
   everything() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.drawnAt = undefined;
     for (const card of this.cards.values()) {
       this.dirty.add(card);
       card.preview(); // until it is drawn: at once for those in view, when scrolled to for the rest

@@ -62,6 +62,7 @@ class RunPage {
   showTab(wanted) {
     const name = TABS.some(([tab]) => tab === wanted) ? wanted : "charts";
     this.tabs.mark(name);
+    this.body.classList.toggle("td-run-compact", name === "log"); // the log gets the room
     for (const [tab, panel] of Object.entries(this.panels)) {
       show(panel, tab === name);
       this.sections[tab].visible?.(tab === name);
@@ -94,7 +95,7 @@ class RunPage {
   fail(error) {
     show(this.wait, true);
     if (error.status === 404) {
-      show(this.body, false);
+      this.body.remove(); // its empty heading as well
       document.title = `${t("run.missing")} · ${t("app.name")}`;
       replace(this.wait, h("div", { class: "td-empty" }, h("h1", {}, t("run.missing")), h("p", {}, t("run.missing.help", { id: this.id })), h("a", { class: "td-button", href: href("runs") }, t("home.all_runs"))));
       return;

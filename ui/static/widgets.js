@@ -100,14 +100,14 @@ export function toast(message, kind = "info") {
  */
 export function dialog({ title, body, actions, cancel = t("cancel") }) {
   const problem = h("p", { class: "td-dialog-problem", role: "alert", hidden: true });
-  const node = h("dialog", { class: "td-dialog", "aria-labelledby": "td-dialog-title" },
-    h("div", { class: "td-dialog-box" },
-      h("h2", { id: "td-dialog-title" }, title),
-      h("div", { class: "td-dialog-body" }, body),
-      problem,
-      h("div", { class: "td-dialog-actions" },
-        button(cancel, { onclick: () => node.close() }),
-        actions.map((action) => actionButton(action, node, problem)))));
+  const node = h("dialog", { class: "td-dialog", "aria-labelledby": "td-dialog-title" });
+  node.append(h("div", { class: "td-dialog-box" },
+    h("h2", { id: "td-dialog-title" }, title),
+    h("div", { class: "td-dialog-body" }, body),
+    problem,
+    h("div", { class: "td-dialog-actions" },
+      button(cancel, { onclick: () => node.close() }),
+      actions.map((action) => actionButton(action, node, problem)))));
   node.addEventListener("click", (event) => event.target === node && node.close());
   document.body.append(node);
   node.showModal();
