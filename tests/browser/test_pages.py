@@ -15,7 +15,14 @@ from tests.browser.fake_server import HOSTILE, Json, World, make_job, to_lines
 pytestmark = pytest.mark.browser
 Site = tuple[World, str]
 
-PATHS = ["/", "/runs", "/run?id=run-live", "/run?id=run-failed", "/run?id=run-done&tab=checkpoints", "/run?id=run-failed&tab=log"]
+PATHS = [
+    "/",
+    "/runs",
+    "/run?id=run-live",
+    "/run?id=run-failed",
+    "/run?id=run-done&tab=checkpoints",
+    "/run?id=run-failed&tab=log",
+]
 PATHS += ["/run?id=run-done&tab=config", "/run?id=run-failed&tab=history", "/run?id=run-q3", "/run?id=run-start"]
 
 
@@ -161,7 +168,9 @@ def test_a_dead_worker_and_a_full_disk_are_said(open_page: Open, empty: Site) ->
 
 def test_an_empty_installation_leads_to_the_demo(open_page: Open, empty: Site) -> None:
     page = open_page(empty[1] + "/")
-    expect(page.get_by_role("link", name="Try the demo")).to_have_attribute("href", re.compile(r"/new\?preset=cpu_demo"))
+    expect(page.get_by_role("link", name="Try the demo")).to_have_attribute(
+        "href", re.compile(r"/new\?preset=cpu_demo")
+    )
     expect(page.get_by_text("No GPU found on this host")).to_be_visible()
     page.goto(empty[1] + "/runs")
     expect(page.get_by_text("No runs yet")).to_be_visible()
@@ -194,7 +203,9 @@ def test_runs_sort_by_column(busy: Site, open_page: Open) -> None:
 
 def test_long_lists_have_pages(open_page: Open, empty: Site) -> None:
     world, base = empty
-    world.jobs = {f"n{i}": make_job(f"n{i}", f"sweep-{i:03}", "succeeded", fixed_step=9, created_at=1e9 + i) for i in range(120)}
+    world.jobs = {
+        f"n{i}": make_job(f"n{i}", f"sweep-{i:03}", "succeeded", fixed_step=9, created_at=1e9 + i) for i in range(120)
+    }
     try:
         page = open_page(base + "/runs")
         expect(page.locator(".td-runs tbody tr")).to_have_count(50)
@@ -212,8 +223,13 @@ def test_numbers_and_charts_move_and_no_point_is_lost_or_repeated(busy: Site, op
     page = open_page(busy[1] + "/run?id=run-live")
     wait_for_chart(page)
     first = step_shown(page)
-    page.wait_for_function("(first) => Number(/step ([0-9]+)/.exec(document.querySelector('.td-progress-line').innerText)[1]) > first + 3", arg=first)
-    page.wait_for_function("(first) => document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].x.at(-1) > first + 3", arg=first)
+    page.wait_for_function(
+        "(first) => Number(/step ([0-9]+)/.exec(document.querySelector('.td-progress-line').innerText)[1]) > first + 3",
+        arg=first,
+    )
+    page.wait_for_function(
+        "(first) => document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].x.at(-1) > first + 3", arg=first
+    )
     x = points_drawn(page, "loss")
     assert x == [float(step) for step in range(1, int(x[-1]) + 1)]
 
@@ -262,7 +278,9 @@ def test_time_and_token_axes(busy: Site, open_page: Open) -> None:
     page.get_by_role("button", name="Tokens", exact=True).click()
     page.wait_for_function("document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].x[9] === 327680")
     page.get_by_role("button", name="Time", exact=True).click()
-    page.wait_for_function("Math.abs(document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].x[599] - 600 * 1.76 / 60) < 1e-6")
+    page.wait_for_function(
+        "Math.abs(document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].x[599] - 600 * 1.76 / 60) < 1e-6"
+    )
 
 
 def test_a_loss_that_is_not_a_number_is_a_gap_and_said(busy: Site, open_page: Open) -> None:
@@ -354,7 +372,9 @@ def test_an_incomplete_checkpoint_says_why_and_offers_nothing(busy: Site, open_p
     expect(row.get_by_role("link")).to_have_count(0)
     expect(row.get_by_role("button")).to_have_count(0)
     good = page.locator("tr", has_text="checkpoint-200")
-    expect(good.get_by_role("link", name="Everything")).to_have_attribute("href", "/api/runs/run-failed/archive/checkpoint-200.tar")
+    expect(good.get_by_role("link", name="Everything")).to_have_attribute(
+        "href", "/api/runs/run-failed/archive/checkpoint-200.tar"
+    )
 
 
 def test_a_failed_run_shows_its_first_error_and_a_stopped_one_is_amber(busy: Site, open_page: Open) -> None:
@@ -420,7 +440,10 @@ def test_a_lost_connection_is_said_and_goes_on_at_the_cursor(busy: Site, open_pa
         expect(pill).to_have_text(re.compile("Reconnecting|Every 5 s"), timeout=5000)
         expect(pill).to_have_text("Every 5 s", timeout=15000)  # the poll carries on where sockets are blocked
         behind = step_shown(page)
-        page.wait_for_function("(n) => Number(/step ([0-9,]+)/.exec(document.querySelector('.td-progress-line').innerText)[1]) > n", arg=behind)
+        page.wait_for_function(
+            "(n) => Number(/step ([0-9,]+)/.exec(document.querySelector('.td-progress-line').innerText)[1]) > n",
+            arg=behind,
+        )
     finally:
         world.refuse_sockets = False
     expect(pill).to_have_text("Live", timeout=20000)
@@ -459,7 +482,9 @@ def test_leaving_a_run_closes_its_socket_and_heap_does_not_grow(busy: Site, open
 
 def test_formats(busy: Site, open_page: Open) -> None:
     page = open_page(busy[1] + "/")
-    module = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/format.js'))")
+    module = page.evaluate(
+        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/format.js'))"
+    )
     found = page.evaluate(
         """async (module) => { const f = await import(module); return [
           f.number(null), f.number("nan"), f.number("-inf"), f.number(0), f.number(2e-5), f.number(1.23456), f.number(123456.7),
@@ -478,7 +503,9 @@ def test_formats(busy: Site, open_page: Open) -> None:
 def test_series_thinning_keeps_spikes_gaps_and_the_newest_points(busy: Site, open_page: Open) -> None:
     page = open_page(busy[1] + "/run?id=run-done")
     wait_for_chart(page)
-    module = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/series.js'))")
+    module = page.evaluate(
+        "performance.getEntriesByType('resource').map((entry) => entry.name).find((name) => name.endsWith('/series.js'))"
+    )
     found = page.evaluate(
         """async (module) => { const s = await import(module); const series = s.makeSeries();
           for (let i = 1; i <= 40000; i += 1) s.appendPoints(series, {x: [i], y: [i === 777 ? 99 : i === 1500 ? null : Math.sin(i)]});
