@@ -158,7 +158,7 @@ async function showErrors(node, id) {
   if (found?.root_cause) {
     const rank = Number.isInteger(found.first_failing_rank) ? ` · ${t("series.rank", { rank: found.first_failing_rank })}` : "";
     replace(node, h("p", { class: "td-diagnosis" }, h("strong", {}, found.title + rank)), h("p", {}, found.remedy),
-      found.evidence.length ? codeBlock(found.evidence.join("\n"), { label: t("ending.first_errors"), limit: true }) : null);
+      found.evidence.length ? codeBlock(found.evidence.join("\n"), { label: t("ending.evidence"), limit: true }) : null);
     return;
   }
   const log = await get(runPath(id, "/log?offset=-2000&limit=2000")).catch(() => null); // the log tab reports its own troubles

@@ -212,6 +212,7 @@ TEXT: dict[str, str] = {
     "tab.checkpoints": "Checkpoints",
     "tab.config": "Configuration",
     "tab.history": "History",
+    "ending.evidence": "What shows it",
     "ending.first_errors": "First error in the log",
     "ending.failed.help": "Checkpoints saved before are kept. Fix the cause, then resume from one, or clone and edit the run.",
     "ending.lost.help": "Charts, log and checkpoints written until then are kept. Resume from the last complete checkpoint.",

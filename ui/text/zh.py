@@ -212,6 +212,7 @@ TEXT: dict[str, str] = {
     "tab.checkpoints": "检查点",
     "tab.config": "配置",
     "tab.history": "历史",
+    "ending.evidence": "依据",
     "ending.first_errors": "日志中的第一处错误",
     "ending.failed.help": "此前保存的检查点均保留。排除原因后可从检查点续训，或复制并修改任务。",
     "ending.lost.help": "此前写入的图表、日志和检查点均保留。可从最后一个完整的检查点续训。",
