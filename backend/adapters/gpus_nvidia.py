@@ -39,6 +39,7 @@ class NvidiaReader:
         self._links: tuple[DeviceLink, ...] = ()
         self._label = ""
         self._stuck: threading.Thread | None = None
+        self._violations: dict[tuple[str, str], tuple[int, int]] = {}
 
     def inventory(self) -> Inventory:
         self._start()
@@ -153,15 +154,27 @@ class NvidiaReader:
             ecc_correctable=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
             ecc_uncorrectable=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             throttle_status=None if reasons is None else bool(reasons & (_POWER_REASONS | _THERMAL_REASONS)),
-            # NVML says only whether a limit holds the clock down at this moment.
-            power_violation_percent=_active(reasons, _POWER_REASONS),
-            thermal_violation_percent=_active(reasons, _THERMAL_REASONS),
+            power_violation_percent=self._violation(device.id, handle, "NVML_PERF_POLICY_POWER", reasons, _POWER_REASONS),
+            thermal_violation_percent=self._violation(device.id, handle, "NVML_PERF_POLICY_THERMAL", reasons, _THERMAL_REASONS),
             energy_joules=energy / 1000 if energy else None,
             pcie_width=missing.whole(ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, handle)),
             pcie_gts=_generation_speed(ask(nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle)),
             pcie_replays=missing.count(ask(nvml.nvmlDeviceGetPcieReplayCounter, handle)),
         )
         return reading if memory is not None or use is not None else GpuReading(device=device.id, at=at, lost=True)
+
+    def _violation(self, device: str, handle: Any, policy: str, reasons: int | None, mask: int) -> float | None:
+        """Share of the time since the last read; from its counter where the driver keeps one, else 0 or 100 for this moment."""
+        number = getattr(self._nvml, policy, None)
+        status = None if number is None else self._ask(self._nvml.nvmlDeviceGetViolationStatus, handle, number)
+        if status is None:
+            return _active(reasons, mask)
+        now = (int(status.referenceTime), int(status.violationTime))  # microseconds, nanoseconds
+        before = self._violations.get((device, policy))
+        self._violations[(device, policy)] = now
+        if before is None or now[0] <= before[0] or now[1] < before[1]:
+            return _active(reasons, mask)
+        return min(100.0, (now[1] - before[1]) / ((now[0] - before[0]) * 1000) * 100)
 
     def _memory_temperature(self, handle: Any) -> Number | None:
         field = getattr(self._nvml, "NVML_FI_DEV_MEMORY_TEMP", None)
