@@ -154,8 +154,12 @@ class NvidiaReader:
             ecc_correctable=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
             ecc_uncorrectable=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             throttle_status=None if reasons is None else bool(reasons & (_POWER_REASONS | _THERMAL_REASONS)),
-            power_violation_percent=self._violation(device.id, handle, "NVML_PERF_POLICY_POWER", reasons, _POWER_REASONS),
-            thermal_violation_percent=self._violation(device.id, handle, "NVML_PERF_POLICY_THERMAL", reasons, _THERMAL_REASONS),
+            power_violation_percent=self._violation(
+                device.id, handle, "NVML_PERF_POLICY_POWER", reasons, _POWER_REASONS
+            ),
+            thermal_violation_percent=self._violation(
+                device.id, handle, "NVML_PERF_POLICY_THERMAL", reasons, _THERMAL_REASONS
+            ),
             energy_joules=energy / 1000 if energy else None,
             pcie_width=missing.whole(ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, handle)),
             pcie_gts=_generation_speed(ask(nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle)),
