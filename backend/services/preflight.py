@@ -71,6 +71,7 @@ def lint_context(spec: JobSpec, facts: HostFacts) -> LintContext:
         environment={name: os.environ[name] for name in _INHERITED if name in os.environ},
         processes=spec.processes or gpus or 1,
         nodes=1,
+        launched_here=True,
     )
 
 

@@ -107,3 +107,7 @@ def test_unknown_key_names_the_nearest_known_one(deck: Deck) -> None:
     found = problems(deck, deck.spec() + "learning_rat: 1e-4\n")["misspelt_key"]
     assert found.field == "learning_rat"
     assert "learning_rate" in found.expected + found.remedy
+
+
+def test_output_folder_need_not_be_named(deck: Deck) -> None:
+    assert "output_dir" not in {problem.field for problem in deck.api.preview(deck.spec()).problems}

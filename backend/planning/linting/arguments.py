@@ -233,7 +233,7 @@ def missing_keys(config: TrainConfig) -> Iterator[Problem]:
     needed = ["model_name_or_path"]
     if config.trains and not config.given("tokenized_path"):
         needed.append("dataset")
-    if not config.own and config.is_for_training:
+    if not config.own and not config.context.launched_here and config.is_for_training:
         needed.append("output_dir")
     for name in needed:
         if not config.given(name) or config.values.get(name) == "":

@@ -45,6 +45,8 @@ class LintContext:
     """The config belongs to a job that was (or will be) started by something other than Tunedeck."""
     has_log: bool = False
     """A log of the job lies beside the config: whatever starts it was there."""
+    launched_here: bool = False
+    """Tunedeck will start this job: it adds what its launcher always adds (an output folder, torchrun)."""
     has_run: bool = False
     """A log shows that this config reached the step loop: its names were known to the version that ran it."""
 
