@@ -393,6 +393,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "entry_without_source": ("条目 `{field}` 没有指明文件或仓库。", "加上 {expected}。"),
     "script_dataset": ("datasets 4 不再支持加载脚本（{found}）。", "使用 {expected}。"),
     "file_missing": ("条目 `{field}` 的文件 `{found}` 在此处不存在。", "修正路径，或删除该条目。"),
+    # 训练器自己的检查
+    "trainer_refuses": ("训练器自己的检查（{stage}）拒绝：{message}", "修正信息中提到的参数。"),
+    "trainer_warns": ("训练器自己的检查（{stage}）提示：{message}", "如果是有意的，无需处理。"),
+    "dry_run_unavailable": ("无法询问训练器：{found}。", "其余检查仍然有效；请在设置中查看训练环境。"),
+    "dataset_wrong_stage": (
+        "数据集与训练阶段不符：偏好对比数据只用于 rm 和 dpo，而它们也只接受这种数据。",
+        "换数据集或阶段，或在 dataset_info.json 中设置 ranking。",
+    ),
     "not_a_registry": (
         "这个 dataset_info.json 是 datasets 库保存数据时写的，不是登记表。",
         "用 {expected} 加载那个目录，并另写登记表。",

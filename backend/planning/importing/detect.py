@@ -96,6 +96,8 @@ def detect_yaml(text: str) -> Kind | None:
 
 def detect_values(values: Mapping[str, ArgValue], text: str = "") -> Kind:
     """Kind of a configuration that was read already."""
+    if isinstance(values.get("tunedeck"), dict):
+        return Kind.TRAIN
     if is_board_state(values):
         return Kind.BOARD
     if _looks_v1(values):

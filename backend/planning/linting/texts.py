@@ -574,4 +574,21 @@ TEXTS: dict[str, Text] = {
         "This dataset_info.json was written by the datasets library beside saved data; it is no registry.",
         "Load that folder by {expected}, and write a registry of your own.",
     ),
+    # the trainer's own check
+    "trainer_refuses": Text(
+        "The trainer's own check ({stage}) refuses this: {message}",
+        "Correct the argument that the message names.",
+    ),
+    "trainer_warns": Text(
+        "The trainer's own check ({stage}) remarks: {message}",
+        "Nothing need be done if this is meant.",
+    ),
+    "dry_run_unavailable": Text(
+        "The trainer could not be asked: {found}.",
+        "The other checks stand; look at the training environment in Settings.",
+    ),
+    "dataset_wrong_stage": Text(
+        "The data set does not fit the stage: comparisons are for rm and dpo only, and these need them.",
+        "Choose another data set or stage, or set ranking in dataset_info.json.",
+    ),
 }

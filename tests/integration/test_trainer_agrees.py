@@ -1,0 +1,95 @@
+"""The lint rules against the trainer itself: what we call valid it accepts, what we call an error it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backend.services.dry_run import MARK, SCRIPT
+from backend.settings import REPOSITORY
+from tests.unit.lint_cases import TRAIN
+from tests.unit.test_lint_rules import text_of
+from tests.unit.valid_configs import CHANGES, config_text
+
+PYTHON = REPOSITORY / ".venv-training" / "bin" / "python"
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.skipif(not PYTHON.exists(), reason="no training environment (scripts/setup --training)"),
+]
+
+Z3 = {"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}
+ONE_PROCESS_ONLY = {"galore", "apollo", "badam"}
+"""Valid without torchrun on one GPU only; the check stands in for torchrun."""
+LATE = {
+    "missing_key:output_dir",
+    "attention_fa3",
+    "attention_broken",
+    "wrong_type",
+    "quantization_bits",
+    "quantized_with_zero3",
+    "dora_on_quantized",
+    "several_adapters_zero3",
+    "neat_packing_batch",
+    "neat_packing_template",
+    "reporter_unknown",
+    "out_of_range",
+    "ppo_option",
+    "package_missing",
+    "deepspeed_config_missing",
+    "model_path_missing",
+    "path_missing",
+    "dataset_undefined",
+    "visibility_conflict",
+}
+"""Errors that the trainer finds only when it loads model or data: `--parse-only` cannot show them."""
+
+
+def ask(folder: Path, names: list[str]) -> dict[str, list[str]]:
+    command = [str(PYTHON), str(SCRIPT), "--parse-only", "--accelerator", "rocm", *names]
+    out = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400).stdout
+    answers = [json.loads(line.removeprefix(MARK)) for line in out.splitlines() if line.startswith(MARK)]
+    return {Path(a["file"]).stem: [error["message"] for error in a["errors"]] for a in answers}
+
+
+def test_valid_configs_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "examples" / "deepspeed").mkdir(parents=True)
+    for name, stage in (("ds_z3_config.json", 3), ("ds_z2_offload_config.json", 2)):
+        content = {**Z3, "zero_optimization": {"stage": stage}}
+        (tmp_path / "examples" / "deepspeed" / name).write_text(json.dumps(content))
+    for name in CHANGES:
+        (tmp_path / f"{name}.yaml").write_text(config_text(name))
+    answers = ask(tmp_path, [f"{name}.yaml" for name in CHANGES])
+    assert set(answers) == set(CHANGES)
+    missing = {name for name, errors in answers.items() if any("distribution was not found" in e for e in errors)}
+    refused = {name: errors for name, errors in answers.items() if errors and name not in missing | ONE_PROCESS_ONLY}
+    refused.pop("described_tokens", None)  # the file it names is not there
+    assert refused == {}
+
+
+def test_errors_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "ds_z3_config.json").write_text(json.dumps(Z3))
+    wanted = [(number, case) for number, case in enumerate(TRAIN) if case.code in ERRORS]
+    for number, case in wanted:
+        text = "\n".join(line for line in text_of(case).splitlines() if not line.startswith("tunedeck:"))
+        (tmp_path / f"{number}.yaml").write_text(text)
+    answers = ask(tmp_path, [f"{number}.yaml" for number, _ in wanted])
+    accepted = [(case.code, dict(case.changes)) for number, case in wanted if not answers[str(number)]]
+    assert [pair for pair in accepted if pair[0] not in LATE and pair[1] != {"output_dir": None}] == []
+
+
+def _error_codes() -> set[str]:
+    from backend.domain.problem import Severity
+    from backend.planning.linting.lint import lint_train_yaml
+
+    return {
+        problem.code
+        for case in TRAIN
+        for problem in lint_train_yaml(text_of(case), case.context)
+        if problem.severity is Severity.ERROR
+    }
+
+
+ERRORS = _error_codes()
