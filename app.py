@@ -113,6 +113,23 @@ def serve(
         serve_dashboard(load_settings(), host=host, port=port)
 
 
+@cli.command("hash-password")
+def hash_password_(
+    user: Annotated[str, typer.Argument(help="Name to sign in with.")],
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from standard input.")] = False,
+) -> None:
+    """One line for TUNEDECK_AUTH_FILE: {"user": "hash"}. Several users go into one object."""
+    from ui.sessions import hash_password
+
+    with reported():
+        password = (
+            sys.stdin.readline().rstrip("\n")
+            if stdin
+            else typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        )
+        typer.echo(json.dumps({user: hash_password(password)}, ensure_ascii=False))
+
+
 @cli.command()
 def worker() -> None:
     """Run the worker alone: queue, supervision, telemetry. Ends at once when one serves this data folder already."""
