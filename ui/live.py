@@ -23,6 +23,8 @@ from ui.encoding import already_encoded, encode
 NOT_SIGNED_IN, NO_SUCH_RUN, GOING_AWAY = 4401, 4404, 1001
 QUEUE_LENGTH = 8
 BEAT_SECONDS = 15.0
+SHORTEST_LOOK = 0.25
+"""Share of the interval that at least lies between two looks."""
 
 log = logging.getLogger(__name__)
 Message = dict[str, object]
@@ -76,6 +78,7 @@ class Channel:
         self.interval = interval
         self.sent: dict[str, bytes] = {}
         self.spoke_at = time.monotonic()
+        self.looked_at = 0.0
 
     @property
     def place(self) -> str:
@@ -90,8 +93,22 @@ class Channel:
         """What a new reader at cursor `after` needs to be where the channel is."""
         raise NotImplementedError
 
+    def is_behind(self, after: str | None) -> bool:
+        """Whether a reader at cursor `after` has seen more than the channel has sent."""
+        raise NotImplementedError
+
+    async def welcome(self, after: str | None) -> None:
+        """Be where the new reader is, or further. Many that come at once make no more than a few looks a second."""
+        soonest = self.looked_at + self.interval * SHORTEST_LOOK
+        if time.monotonic() < soonest and not self.is_behind(after):
+            return
+        await asyncio.sleep(max(0.0, soonest - time.monotonic()))
+        if time.monotonic() >= self.looked_at + self.interval * SHORTEST_LOOK:
+            await self.tick()
+
     async def tick(self) -> None:
         """Look once, tell everybody. The caller holds `lock`."""
+        self.looked_at = time.monotonic()
         try:
             message = await self.whats_new()
         except NotFound:
@@ -149,6 +166,12 @@ class RunChannel(Channel):
         same.pop("open", None)
         return {} if is_first else {**same, **once}
 
+    def is_behind(self, after: str | None) -> bool:
+        since = parse_cursor(after or "")
+        if since is None or self.cursor is None or since.mark.load != self.cursor.mark.load:
+            return self.cursor is None
+        return any(theirs > ours for theirs, ours in zip(since.numbers, self.cursor.numbers, strict=True))
+
     async def catch_up(self, after: str | None, log_offset: int | None) -> Message:
         since = parse_cursor(after or "")
         if since and log_offset is not None:
@@ -175,6 +198,9 @@ class HomeChannel(Channel):
         self.count += bool(changed)
         return changed
 
+    def is_behind(self, after: str | None) -> bool:
+        return not self.sent
+
     async def catch_up(self, after: str | None, log_offset: int | None) -> Message:
         return {name: already_encoded(data) for name, data in self.sent.items() if name != "problem"}
 
@@ -193,7 +219,7 @@ class Hub:
         channel = self._enter(job_id)
         try:
             async with channel.lock:
-                await channel.tick()
+                await channel.welcome(after)
                 message = await channel.catch_up(after, log_offset)
                 await socket.send_text(encode({"c": channel.place, **message}).decode())
                 channel.clients.add(client)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -101,26 +102,28 @@ def _mount(app: FastAPI, path: str, page: Page, settings: Settings) -> None:
     os.environ["GRADIO_TEMP_DIR"] = str(settings.data_dir / "uploads")  # on the data disk, never below /tmp
     import gradio as gr
 
-    gr.mount_gradio_app(
-        app,
-        page.blocks,
-        path=path,
-        auth_dependency=user_of,
-        allowed_paths=[],
-        run_history=False,
-        footer_links=[],
-        enable_monitoring=False,
-        show_error=False,
-        ssr_mode=False,
-        max_file_size=MAX_UPLOAD,
-        theme=page.theme,
-        css=page.css,
-        head=page.head or None,
-        js=page.js or None,
-        i18n=page.i18n,
-        root_path=settings.public_url.rstrip("/") + path.rstrip("/") if settings.public_url else None,
-        app_kwargs={"docs_url": None, "redoc_url": None, "openapi_url": None},
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "SSR mode is not supported")  # said even though it is off
+        gr.mount_gradio_app(
+            app,
+            page.blocks,
+            path=path,
+            auth_dependency=user_of,
+            allowed_paths=[],
+            run_history=False,
+            footer_links=[],
+            enable_monitoring=False,
+            show_error=False,
+            ssr_mode=False,
+            max_file_size=MAX_UPLOAD,
+            theme=page.theme,
+            css=page.css,
+            head=page.head or None,
+            js=page.js or None,
+            i18n=page.i18n,
+            root_path=settings.public_url.rstrip("/") + path.rstrip("/") if settings.public_url else None,
+            app_kwargs={"docs_url": None, "redoc_url": None, "openapi_url": None},
+        )
     page.blocks.has_launched = True  # Gradio checks file paths only when this is set, and only launch() sets it
 
 

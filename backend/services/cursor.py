@@ -15,6 +15,11 @@ class Cursor:
     events: int
     log: int
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Everything that only grows."""
+        return (self.mark.rows, self.mark.logs, self.mark.markers, self.mark.cuts, self.events, self.log)
+
     def __str__(self) -> str:
         return ".".join(str(part) for part in (*astuple(self.mark), self.events, self.log))
 
