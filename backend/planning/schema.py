@@ -51,6 +51,12 @@ class TrainerSchema:
     strict_eos_templates: frozenset[str] = frozenset()
     """Templates that refuse `train_on_prompt` (efficient_eos)."""
     tool_formats: frozenset[str] = frozenset()
+    deepspeed_sections: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Keys that the installed DeepSpeed takes, by section: "" (top level), "zero_optimization",
+    "zero_optimization.offload_param" ...; {} = not read, the built-in ones stand in."""
+    deepspeed_optimizers: frozenset[str] = frozenset()
+    model_templates: Mapping[str, str] = field(default_factory=dict)
+    """Default template by hub path and by its last part, where that is not ambiguous."""
     versions: Mapping[str, str | None] = field(default_factory=dict)
     source: str = ""
     """Name of the environment, or "built-in" with the versions it was taken from."""
@@ -85,6 +91,9 @@ def parse_description(described: Mapping[str, ArgValue]) -> TrainerSchema:
         multimodal_templates=_words(described.get("multimodal_templates")),
         strict_eos_templates=_words(described.get("strict_eos_templates")),
         tool_formats=_words(described.get("tool_formats")),
+        deepspeed_sections=_sections(described.get("deepspeed")),
+        deepspeed_optimizers=_words(_inner(described.get("deepspeed"), "optimizers")),
+        model_templates=_model_templates(described.get("models")),
         versions=_versions(described.get("versions") or described.get("packages")),
         source=str(described.get("name") or ""),
     )
@@ -108,6 +117,35 @@ def _argument(item: Mapping[str, ArgValue]) -> Argument:
         help=str(item.get("help") or ""),
         loose=bool(item.get("loose", False)),
     )
+
+
+def _inner(value: ArgValue, key: str) -> ArgValue:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _sections(described: ArgValue) -> dict[str, frozenset[str]]:
+    """Keys of every section and of the sections inside it, by dotted path."""
+    sections = _inner(described, "sections")
+    if not isinstance(sections, dict) or not sections:
+        return {}
+    found = {"": _words(_inner(described, "top_level"))}
+    for name, fields in sections.items():
+        if isinstance(fields, dict):
+            found[name] = frozenset(fields)
+            for key, field_ in fields.items():
+                if isinstance(inner := _inner(field_, "fields"), dict):
+                    found[f"{name}.{key}"] = frozenset(inner)
+    return found
+
+
+def _model_templates(models: ArgValue) -> dict[str, str]:
+    if not isinstance(models, dict):
+        return {}
+    known = {path: str(template) for path, template in models.items() if template}
+    by_name: dict[str, set[str]] = {}
+    for path, template in known.items():
+        by_name.setdefault(path.rpartition("/")[2], set()).add(template)
+    return {**{name: next(iter(found)) for name, found in by_name.items() if len(found) == 1}, **known}
 
 
 def _words(value: ArgValue) -> frozenset[str]:

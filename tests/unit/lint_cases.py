@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backend.planning.linting.context import LintContext
-from backend.planning.schema import TrainerSchema
+from backend.planning.schema import TrainerSchema, parse_description
 from backend.planning.schema_builtin import BUILTIN_SCHEMA
 
 FULL = {"finetuning_type": "full", "learning_rate": "1.0e-5", "lora_rank": None, "lora_target": None}
 Z3 = {"deepspeed": "ds_z3_config.json"}
 
 
-def installed(**versions: str | None) -> TrainerSchema:
-    """The built-in schema with package versions (underscores stand for dashes)."""
+def installed(*, templates: Mapping[str, str] | None = None, **versions: str | None) -> TrainerSchema:
+    """The built-in schema with package versions (underscores stand for dashes) and default templates of models."""
+    described = parse_description({"models": dict(templates or {})})
     return TrainerSchema(
+        model_templates=described.model_templates,
         arguments=BUILTIN_SCHEMA.arguments,
         templates=BUILTIN_SCHEMA.templates,
         strict_eos_templates=BUILTIN_SCHEMA.strict_eos_templates,
@@ -70,6 +72,11 @@ TRAIN: tuple[Case, ...] = (
     Case("attention_package_missing", {"flash_attn": "fa2"}, LintContext(schema=installed(flash_attn=None))),
     Case("template_unknown", {"template": "llama3.1"}),
     Case("template_unknown", {"template": "qwen2_5_vl"}),
+    Case(
+        "template_of_another_model",
+        {"template": "llama3", "model_name_or_path": "/models/Tiny-Chat"},
+        LintContext(schema=installed(templates={"acme/Tiny-Chat": "qwen"})),
+    ),
     Case("pixels_order", {"image_max_pixels": "16", "image_min_pixels": "1024"}),
     Case("pixels_order", {"video_max_pixels": "16", "video_min_pixels": "1024"}),
     Case("val_size_without_dataset", {"dataset": None, "val_size": "0.1"}),

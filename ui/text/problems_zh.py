@@ -71,6 +71,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "没有名为 `{found}` 的模板；训练器要到加载分词器之后才会发现。",
         "使用 {expected}，或去掉 `template` 以采用模型自带的模板。",
     ),
+    "template_of_another_model": (
+        "训练器为此模型使用的模板是 `{expected}`；换用其他模板，模型会看到不熟悉的对话格式。",
+        "除非有意为之，请使用 {expected}。",
+    ),
     # 组合
     "pixels_order": ("允许的最大图像比最小图像还小。", "应满足 {expected}。"),
     "val_size_without_dataset": (

@@ -465,6 +465,25 @@ def template(config: TrainConfig) -> Iterator[Problem]:
     )
 
 
+def template_of_model(config: TrainConfig) -> Iterator[Problem]:
+    """A template other than the one the trainer uses for this model (`_nothink` variants of it are the same family)."""
+    templates = config.context.trainer.model_templates
+    model, name = config.text("model_name_or_path").rstrip("/"), config.text("template")
+    usual = templates.get(model) or templates.get(model.rpartition("/")[2])
+    if not usual or not name or name not in config.context.trainer.templates:
+        return
+    if name.removesuffix("_nothink") != usual.removesuffix("_nothink") and name != "default":
+        yield report(
+            "template_of_another_model",
+            Severity.NOTE,
+            field="template",
+            found=name,
+            expected=usual,
+            line=config.line("template"),
+            fix=Fix(set={"template": usual}),
+        )
+
+
 TEMPLATE_NAMES = {
     "qwen2": "qwen",
     "qwen2.5": "qwen",
@@ -499,4 +518,5 @@ RULES = (
     numbers_without_dot,
     attention,
     template,
+    template_of_model,
 )

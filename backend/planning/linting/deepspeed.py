@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from backend.domain.problem import ArgValue, Fix, Problem, Severity
 from backend.planning.linting.config import TrainConfig
@@ -62,6 +63,13 @@ REMOVED_BLOCKS = words(
     "elasticity graph_harvesting curriculum_learning progressive_layer_drop"
 )
 REMOVED_ZERO = frozenset(("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param"))
+BUILTIN_SECTIONS = {
+    "zero_optimization": ZERO_KEYS,
+    "zero_optimization.offload_param": OFFLOAD_PARAM_KEYS,
+    "zero_optimization.offload_optimizer": OFFLOAD_OPTIMIZER_KEYS,
+    "fp16": FP16_KEYS,
+    "bf16": BF16_KEYS,
+}
 RENAMED_ZERO = {
     "stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
     "cpu_offload": "offload_optimizer",
@@ -103,17 +111,42 @@ _PAIRS = (
 _MIB = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the DeepSpeed that will run takes: read from the environment, else what 0.19 takes."""
+
+    top: frozenset[str]
+    sections: Mapping[str, frozenset[str]]
+    optimizers: frozenset[str]
+    removed: frozenset[str]
+
+    @staticmethod
+    def of(context: LintContext) -> Keys:
+        sections = dict(BUILTIN_SECTIONS)
+        sections.update({name: found for name, found in context.trainer.deepspeed_sections.items() if name and found})
+        top = TOP_KEYS | context.trainer.deepspeed_sections.get("", frozenset())
+        version = context.version("deepspeed")
+        older = version is not None and version < (0, 19)
+        return Keys(
+            top=top | REMOVED_BLOCKS if older else top,
+            sections=sections,
+            optimizers=OPTIMIZERS | context.trainer.deepspeed_optimizers,
+            removed=frozenset() if older else REMOVED_BLOCKS | REMOVED_ZERO,
+        )
+
+
 def lint_deepspeed(content: Mapping[str, ArgValue], context: LintContext, *, name: str = "") -> Iterator[Problem]:
     """Everything that the file alone shows. `name` is its file name, for the promise that a name makes."""
     zero = content.get("zero_optimization")
-    yield from _top_level(content)
-    yield from _blocks(content)
+    keys = Keys.of(context)
+    yield from _top_level(content, keys)
+    yield from _blocks(content, keys)
     if isinstance(zero, dict):
-        yield from _zero(zero)
+        yield from _zero(zero, keys)
     elif zero is not None and not isinstance(zero, bool):
         yield report("wrong_type", Severity.ERROR, field="zero_optimization", found=zero, expected="{...}")
-    yield from _precision(content)
-    yield from _optimizer(content)
+    yield from _precision(content, keys)
+    yield from _optimizer(content, keys)
     yield from _batch(content)
     yield from _name(content, name)
 
@@ -130,9 +163,9 @@ def lint_deepspeed_with(
 # --- the file alone ------------------------------------------------------------------------------------------------
 
 
-def _top_level(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
+def _top_level(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
     for key in content:
-        if key in TOP_KEYS or key in REMOVED_BLOCKS:
+        if (key in keys.top and key not in RENAMED_TOP) or key in REMOVED_BLOCKS:
             continue
         if key in RENAMED_TOP:
             yield report("renamed_key", Severity.WARNING, field=key, found=key, expected=RENAMED_TOP[key])
@@ -141,13 +174,13 @@ def _top_level(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
                 "deepspeed_key_misplaced", Severity.WARNING, field=key, found=key, expected=f"zero_optimization.{key}"
             )
         elif not key.startswith(("_", "#", "//", "comment")):
-            near = nearest(key, TOP_KEYS)
+            near = nearest(key, keys.top)
             yield report("deepspeed_key_ignored", Severity.WARNING, field=key, found=key, expected=near or "-")
 
 
-def _blocks(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
+def _blocks(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
     for key in content:
-        if key in REMOVED_BLOCKS:
+        if key in keys.removed:
             yield report(
                 "removed_block",
                 Severity.ERROR,
@@ -178,7 +211,8 @@ def _blocks(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
         yield report("hardware_dependent", Severity.NOTE, field="fp8", found="fp8", expected="MI300 | MI350 | H100")
 
 
-def _zero(zero: Mapping[str, ArgValue]) -> Iterator[Problem]:
+def _zero(zero: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
+    known_keys = keys.sections["zero_optimization"]
     stage = zero.get("stage", 0)
     if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
         yield report(
@@ -186,7 +220,7 @@ def _zero(zero: Mapping[str, ArgValue]) -> Iterator[Problem]:
         )
     for key, value in zero.items():
         path = f"zero_optimization.{key}"
-        if key in REMOVED_ZERO:
+        if key in keys.removed:
             yield report(
                 "removed_block",
                 Severity.ERROR,
@@ -197,16 +231,16 @@ def _zero(zero: Mapping[str, ArgValue]) -> Iterator[Problem]:
                 since="0.19",
                 block=key,
             )
-        elif key == "cpu_offload_params" or (key in RENAMED_ZERO and key in ZERO_KEYS):
-            severity = Severity.WARNING if key in ZERO_KEYS else Severity.ERROR
+        elif key == "cpu_offload_params" or (key in RENAMED_ZERO and key in known_keys):
+            severity = Severity.WARNING if key in known_keys else Severity.ERROR
             yield report("renamed_key", severity, field=path, found=key, expected=RENAMED_ZERO[key])
-        elif key not in ZERO_KEYS:
-            yield _unknown_zero_key(path, key, value)
-    for key, known in (("offload_param", OFFLOAD_PARAM_KEYS), ("offload_optimizer", OFFLOAD_OPTIMIZER_KEYS)):
-        yield from _offload(zero, key, known, stage)
+        elif key not in known_keys and not (key in REMOVED_ZERO and not keys.removed):
+            yield _unknown_zero_key(path, key, value, known_keys)
+    for key in ("offload_param", "offload_optimizer"):
+        yield from _offload(zero, key, keys.sections[f"zero_optimization.{key}"], stage)
 
 
-def _unknown_zero_key(path: str, key: str, value: ArgValue) -> Problem:
+def _unknown_zero_key(path: str, key: str, value: ArgValue, known_keys: frozenset[str]) -> Problem:
     if re.search(r"stage3_part?ition_?grad", key):
         return report(
             "zero_partition_grads",
@@ -217,7 +251,7 @@ def _unknown_zero_key(path: str, key: str, value: ArgValue) -> Problem:
             fix=Fix(remove=(path,)),
             key=key,
         )
-    near = nearest(key, ZERO_KEYS)
+    near = nearest(key, known_keys)
     fix = Fix(set={f"zero_optimization.{near}": value}, remove=(path,)) if near else Fix(remove=(path,))
     return report(
         "deepspeed_unknown_key", Severity.ERROR, field=path, found=key, expected=near or "-", fix=fix, key=key
@@ -266,9 +300,10 @@ def _offload(zero: Mapping[str, ArgValue], key: str, known: frozenset[str], stag
             )
 
 
-def _precision(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
+def _precision(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
     enabled = []
-    for key, known in (("fp16", FP16_KEYS), ("bf16", BF16_KEYS)):
+    for key in ("fp16", "bf16"):
+        known = keys.sections[key] | (FP16_KEYS if key == "fp16" else BF16_KEYS)
         block = content.get(key)
         if not isinstance(block, dict):
             continue
@@ -296,10 +331,12 @@ def _precision(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
         )
 
 
-def _optimizer(content: Mapping[str, ArgValue]) -> Iterator[Problem]:
+def _optimizer(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
     block = content.get("optimizer")
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(kind, str):
+        return
+    if not keys.removed or kind.lower() in keys.optimizers:
         return
     if kind.lower() in REMOVED_OPTIMIZERS or kind.lower().startswith(("onebit", "zeroone")):
         yield report(

@@ -115,6 +115,10 @@ TEXTS: dict[str, Text] = {
         "There is no template `{found}`; the trainer finds out after the tokenizer is loaded.",
         "Use {expected}, or leave `template` out to take the model's own.",
     ),
+    "template_of_another_model": Text(
+        "The trainer's own template for this model is `{expected}`; with another one the model sees turns it was not made for.",
+        "Use {expected} unless this is meant.",
+    ),
     # combinations
     "pixels_order": Text("The largest picture is smaller than the smallest one allowed.", "Make {expected}."),
     "val_size_without_dataset": Text(
