@@ -64,6 +64,8 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        if self.prefix and (scope["path"] + "/").startswith(self.prefix + "/"):  # a proxy that leaves the path on
+            scope = {**scope, "path": scope["path"].removeprefix(self.prefix) or "/"}
         headers = Headers(scope=scope)
         user = self._user(scope)
         scope.setdefault("state", {})["user"] = user
@@ -118,6 +120,18 @@ class Guard:
         return RedirectResponse(
             target, status_code=302, headers={"Vary": "Cookie, Accept-Language", "Cache-Control": "no-store"}
         )
+
+
+class Prefixed:
+    """The innermost layer: tells the routes below which public path they stand under, so that Gradio's addresses are right."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self.app, self.prefix = app, prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.prefix and scope["type"] in ("http", "websocket"):
+            scope = {**scope, "root_path": self.prefix, "path": self.prefix + scope["path"]}
+        await self.app(scope, receive, send)
 
 
 def user_of(request: Request) -> str | None:

@@ -157,7 +157,7 @@ class RunChannel(Channel):
         is_first = self.cursor is None
         update = await run_in_threadpool(self.views.update, self.job_id, self.cursor)
         self.cursor = update.cursor
-        gpus = {"gpus": self.views.gpu_readings()}
+        gpus = {"gpus": await run_in_threadpool(self.views.gpu_readings)}
         open_line = {} if update.log is None else {"open": update.log.open}
         same = self._changed({"job": update.job, "headline": update.headline, **gpus, "open": open_line})
         once = message_of(update)
@@ -177,7 +177,7 @@ class RunChannel(Channel):
         if since and log_offset is not None:
             since = replace(since, log=log_offset)
         update = await run_in_threadpool(self.views.update, self.job_id, since, self.cursor)
-        gpus = self.views.gpu_readings()
+        gpus = await run_in_threadpool(self.views.gpu_readings)
         return {"job": update.job, "headline": update.headline, "gpus": gpus, **message_of(update)}
 
 

@@ -24,7 +24,7 @@ from backend.services.views import Views
 from backend.settings import Settings
 from ui.access import known_hosts, require_login_off_loopback
 from ui.assets import FOREVER, Assets
-from ui.guard import Guard, user_of
+from ui.guard import Guard, Prefixed, user_of
 from ui.live import Hub
 from ui.login import language_router, login_router
 from ui.page_head import PageHead
@@ -66,6 +66,7 @@ def create_app(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan(hub))
     # Seen by Gradio, which then leaves its own rule out (it lets any origin in on a host other than localhost).
     app.add_middleware(CORSMiddleware, allow_origins=[])
+    app.add_middleware(Prefixed, prefix=prefix)
     app.add_middleware(PageHead, root=prefix)
     app.add_middleware(Guard, hosts=known_hosts(settings), sessions=sessions, prefix=prefix)
     add_error_answers(app)
@@ -121,7 +122,6 @@ def _mount(app: FastAPI, path: str, page: Page, settings: Settings) -> None:
             head=page.head or None,
             js=page.js or None,
             i18n=page.i18n,
-            root_path=settings.public_url.rstrip("/") + path.rstrip("/") if settings.public_url else None,
             app_kwargs={"docs_url": None, "redoc_url": None, "openapi_url": None},
         )
     page.blocks.has_launched = True  # Gradio checks file paths only when this is set, and only launch() sets it

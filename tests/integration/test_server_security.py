@@ -16,6 +16,7 @@ from backend.errors import EnvironmentFault, InvalidInput
 from backend.services.api import Api
 from backend.services.views import Views
 from tests.job_folders import add_job, open_api
+from ui.assets import asset_url
 from ui.server import Page, claim_address, create_app
 from ui.sessions import COOKIE, MAX_FAILURES, hash_password
 
@@ -358,3 +359,28 @@ def test_port_in_use_is_told_before_anything_starts(api: Api) -> None:
         other.listen()
         with pytest.raises(EnvironmentFault, match=r"Cannot listen on 127\.0\.0\.1.*--port"):
             claim_address(replace(api.settings, port=other.getsockname()[1]))
+
+
+@pytest.mark.parametrize("kept", ["", "/tune"], ids=["proxy takes the path off", "proxy leaves it on"])
+def test_pages_behind_a_prefix_know_their_public_address(api: Api, kept: str) -> None:
+    import gradio as gr
+
+    with gr.Blocks() as english:
+        gr.Markdown("x")
+    with gr.Blocks() as chinese:
+        gr.Markdown("x")
+    settings = replace(api.settings, public_url="https://deck.example/tune/")
+    app = create_app(api, Views(api), {"/": Page(blocks=english), "/zh": Page(blocks=chinese)}, settings)
+    proxied = {"Host": "deck.example", "X-Forwarded-Proto": "https"}
+    with TestClient(app, base_url=BASE, headers=proxied, follow_redirects=False) as client:
+        assert client.get(f"{kept}/config").json()["root"] == "https://deck.example/tune"
+        assert client.get(f"{kept}/zh/config").json()["root"] == "https://deck.example/tune/zh"
+        assert 'window.tunedeck={"root": "/tune"}' in client.get(f"{kept}/zh/", headers=HTML).text
+        assert client.get(f"{kept}/theme.css").status_code == 200
+        assert client.get(f"{kept}{asset_url('app.js')}").status_code == 200
+        assert client.get(f"{kept}/api/state").status_code == 200
+        assert client.get(f"{kept}/gradio_api/file=/etc/passwd").status_code == 403
+        assert client.get(f"{kept}/run", headers={**HTML, "Cookie": "lang=zh"}).headers["location"] == "/tune/zh/run"
+        assert client.get(f"{kept}/lang/en?next=/zh/run").headers["location"] == "/tune/run"
+        with client.websocket_connect(f"{kept}/api/ws", headers={"Origin": "https://deck.example"}) as opened:
+            assert json.loads(opened.receive_text())["host"]
