@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ from backend.errors import (
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
+from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
 from backend.services.worker import Worker, WorkerRunning
@@ -304,13 +306,18 @@ def inspect(paths: Annotated[list[Path], typer.Argument(help="Files or folders."
 
 
 @cli.command()
-def lint(files: Annotated[list[Path], typer.Argument(help="Train YAMLs.")], as_json: AsJson = False) -> None:
+def lint(
+    files: Annotated[list[Path], typer.Argument(help="Train YAMLs, DeepSpeed JSON, scripts, data files.")],
+    as_json: AsJson = False,
+) -> None:
     """Everything that is wrong with a config, judged for the training environment of this installation. Exit code 2 on errors."""
     failed = False
     with reported():
         api = open_api()
         for file in files:
-            problems = api.lint(read_text(file))
+            text = read_text(file)
+            train = is_train_config(text, file.name)
+            problems = api.lint(text) if train else lint_text(text, filename=file.name)
             failed = failed or any(problem.severity is Severity.ERROR for problem in problems)
             if as_json:
                 record = {"input": str(file), "problems": [asdict(problem) for problem in problems]}
@@ -319,6 +326,37 @@ def lint(files: Annotated[list[Path], typer.Argument(help="Train YAMLs.")], as_j
             for problem in problems:
                 typer.echo(f"{file}:{problem.line or ''} {describe_problem(problem)}")
     raise typer.Exit(EXIT_USAGE if failed else 0)
+
+
+class ImportFormat(StrEnum):
+    """What `import` prints."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+@cli.command("import")
+def import_config(
+    file: Annotated[
+        Path, typer.Argument(help="Script, YAML, DeepSpeed JSON, LLaMA Board state, job or output folder.")
+    ],
+    to: Annotated[ImportFormat, typer.Option("--to", help="The spec as YAML, or everything as one JSON object.")] = (
+        ImportFormat.YAML
+    ),
+) -> None:
+    """Any configuration as a spec of ours on stdout, what was changed or is unclear on stderr. Exit code 2: nothing to run."""
+    with reported():
+        imported = import_path(file)
+    if to is ImportFormat.JSON:
+        typer.echo(json.dumps(asdict(imported), ensure_ascii=False, default=str))
+    else:
+        for part, remarks in (("changed", imported.changed), ("not understood", imported.not_understood)):
+            for remark in remarks:
+                typer.echo(f"{part}: {remark.key} {' '.join(remark.values.values())}".rstrip(), err=True)
+        typer.echo(imported.spec_text, nl=False)
+    if not imported.spec_text:
+        typer.echo(f"nothing to run in {file}: {imported.kind}", err=True)
+        raise typer.Exit(EXIT_USAGE)
 
 
 @cli.command()

@@ -18,7 +18,16 @@ from backend.planning.spec import decode_text, dump_spec
 from backend.services.inspect_config import config_facts
 from backend.services.inspect_data import data_facts
 
-__all__ = ["apply_fixes", "import_bytes", "import_path", "import_text", "import_texts", "lint_bytes", "lint_text"]
+__all__ = [
+    "apply_fixes",
+    "import_bytes",
+    "import_path",
+    "import_text",
+    "import_texts",
+    "is_train_config",
+    "lint_bytes",
+    "lint_text",
+]
 
 _MAX_BYTES = 4 << 20
 _FOLDER_FILES = ("spec.yaml", "training_args.yaml", "train.yaml", "llamaboard_config.yaml")
@@ -33,6 +42,13 @@ def lint_text(text: str, *, filename: str = "", context: LintContext | None = No
     if kind is None or kind is Kind.TRAIN:
         return lint_train_yaml(text, context)
     return config_facts(kind, filename, text, context)[1]
+
+
+def is_train_config(text: str, filename: str = "") -> bool:
+    """A train YAML (or text that nothing else can be): judged by all rules for the environment that will run it."""
+    return detect_config(text.lstrip("\ufeff"), filename) in (None, Kind.TRAIN) and not filename.endswith(
+        (".json", ".jsonl", ".csv", ".txt")
+    )
 
 
 def lint_bytes(data: bytes, *, filename: str = "", context: LintContext | None = None) -> list[Problem]:
@@ -76,12 +92,16 @@ def _read(path: Path) -> bytes:
 
 
 def _named_beside(path: Path) -> dict[str, bytes]:
-    """YAML and JSON files in the same folder that the file itself names."""
-    text = _read(path).decode("utf-8", "replace")
+    """YAML and JSON files in the same folder that the file names, and those that these name (a `deepspeed:` file)."""
+    beside = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*.json")]
+    others = {other.name: other for other in sorted(beside)[:200] if other != path and other.is_file()}
     found: dict[str, bytes] = {}
-    for other in sorted([*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*.json")])[:200]:
-        if other != path and other.name in text and other.is_file():
-            found[other.name] = _read(other)
+    texts = [_read(path).decode("utf-8", "replace")]
+    while texts:
+        text = texts.pop()
+        for name in [name for name in others if name in text and name not in found]:
+            found[name] = _read(others[name])
+            texts.append(found[name].decode("utf-8", "replace"))
     return found
 
 

@@ -93,12 +93,14 @@ _OF_ANOTHER_VERSION = frozenset(
         "misspelt_key",
         "renamed_key",
         "removable_key",
+        "replaced_key",
         "fork_key",
         "other_backend_key",
         "template_unknown",
         "bad_choice",
         "attention_value",
         "deepspeed_unknown_key",
+        "deepspeed_misspelt_key",
         "zero_partition_grads",
         "removed_block",
         "optimizer_not_supported",
@@ -112,7 +114,7 @@ def settle(problems: Iterable[Problem], context: LintContext) -> list[Problem]:
     if not context.has_run and not context.has_log:
         return list(problems)
     weak = _OF_ANOTHER_VERSION if context.has_run else frozenset()
-    weak = weak | {"obsolete_script", "obsolete_flag"}
+    weak = weak | {"obsolete_script", "obsolete_flag", "obsolete_flag_gone"}
     return [
         replace(p, severity=Severity.WARNING) if p.code in weak and p.severity is Severity.ERROR else p
         for p in problems
@@ -319,10 +321,10 @@ def _script_facts(
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         if variables.get(name):
             facts.setdefault("visible_devices", variables[name])
-    obsolete = [p for p in problems if p.code == "obsolete_flag"]
+    obsolete = [p for p in problems if p.code in ("obsolete_flag", "obsolete_flag_gone")]
     if obsolete:
         facts["obsolete_flags"] = list[ArgValue](sorted(p.field for p in obsolete))
-        facts["replacement"] = {p.field: p.expected for p in obsolete if p.expected != "-"}
+        facts["replacement"] = {p.field: p.expected for p in obsolete if p.expected}
     facts.update(_device_facts(launch, variables))
     return facts
 

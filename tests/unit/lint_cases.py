@@ -39,8 +39,8 @@ TRAIN: tuple[Case, ...] = (
     Case("misspelt_key", {"learning_rat": "1.0e-4", "learning_rate": None}),
     Case("renamed_key", {"evaluation_strategy": '"no"'}),
     Case("removable_key", {"save_safetensors": "true"}),
-    Case("removable_key", {"disable_torch_compile": "false"}),
-    Case("removable_key", {"group_by_length": "true"}),
+    Case("replaced_key", {"disable_torch_compile": "false"}),
+    Case("replaced_key", {"group_by_length": "true"}),
     Case("compute_type", {"compute_type": "bf16"}),
     Case("interface_key", {"booster": "auto"}),
     Case("other_backend_key", {"tensor_model_parallel_size": "2"}),
@@ -243,15 +243,16 @@ TRAIN: tuple[Case, ...] = (
 )
 
 DEEPSPEED: tuple[tuple[str, str], ...] = (
-    ("deepspeed_unknown_key", '{"zero_optimization": {"stage": 3, "stage3_prefetch_bucket": 1}}'),
+    ("deepspeed_misspelt_key", '{"zero_optimization": {"stage": 3, "stage3_prefetch_bucket": 1}}'),
     (
-        "deepspeed_unknown_key",
+        "deepspeed_misspelt_key",
         '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memry": true}}}',
     ),
     ("deepspeed_unknown_key", '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true, "loss_scale": 0}}'),
     ("zero_partition_grads", '{"zero_optimization": {"stage": 3, "stage3_partition_grads": true}}'),
     ("zero_partition_grads", '{"zero_optimization": {"stage": 3, "stage3_parition_grads": true}}'),
-    ("deepspeed_key_ignored", '{"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}'),
+    ("deepspeed_key_ignored_near", '{"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}'),
+    ("deepspeed_key_ignored", '{"zero_optimization": {"stage": 2}, "frobnicate": 1.0}'),
     ("deepspeed_key_misplaced", '{"zero_optimization": {"stage": 2}, "overlap_comm": true}'),
     ("removed_block", '{"train_batch_size": "auto", "sparse_attention": {"mode": "fixed"}}'),
     ("removed_block", '{"zero_optimization": {"stage": 3, "mics_shard_size": 8}}'),
@@ -278,6 +279,7 @@ DEEPSPEED: tuple[tuple[str, str], ...] = (
 
 SCRIPTS: tuple[tuple[str, str], ...] = (
     ("obsolete_flag", "llamafactory-cli train --stage sft --checkpoint_dir a\n"),
+    ("obsolete_flag_gone", "llamafactory-cli train --stage sft --use_v2\n"),
     ("config_flag", "torchrun --nproc_per_node 2 src/train.py --config_file a.yaml\n"),
     ("flag_without_value", "llamafactory-cli train --stage sft --flash_attn --do_train\n"),
     ("continuation_broken", "llamafactory-cli train \\ \n --stage sft\n"),

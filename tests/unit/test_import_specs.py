@@ -41,7 +41,7 @@ def test_every_mistake_of_the_tutorial_is_named_and_all_fixes_make_it_launchable
     assert {
         "compute_type",
         "attention_value",
-        "removable_key",
+        "replaced_key",
         "zero_partition_grads",
         "offload_with_free_memory",
         "gfx_override_set",

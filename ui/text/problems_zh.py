@@ -11,9 +11,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "改为 `{expected}`。",
     ),
     "renamed_key": ("`{field}` 是旧名字，当前版本叫 `{expected}`。", "改为 `{expected}`。"),
-    "removable_key": (
+    "removable_key": ("`{field}` 已从训练器中移除，只要还在文件里就会被拒绝。", "删除 `{field}`。"),
+    "replaced_key": (
         "`{field}` 已从训练器中移除，只要还在文件里就会被拒绝。",
-        "删除 `{field}`（现在的写法：{expected}）。",
+        "删除 `{field}`；现在的写法是 {expected}。",
     ),
     "compute_type": ("`compute_type` 是 LLaMA Board 的控件，训练器不认识它，会拒绝整个文件。", "改写为 {expected}。"),
     "interface_key": (
@@ -29,7 +30,8 @@ TEXT: dict[str, tuple[str, str]] = {
         "`--{field}` 属于别的启动器；训练器把 YAML 当作第一个普通参数，否则只会报缺少模型。",
         "写成 {expected}。",
     ),
-    "obsolete_flag": ("`--{field}` 已不存在，训练器会在此停下。", "替换为：{expected}。"),
+    "obsolete_flag": ("`--{field}` 已不存在，训练器会在此停下。", "改用 --{expected}。"),
+    "obsolete_flag_gone": ("`--{field}` 已不存在，训练器会在此停下。", "删除它。"),
     "duplicate_key": ("`{field}` 出现了不止一次，训练器的 YAML 读取器会拒绝文件。", "只保留其中一行。"),
     "missing_key": ("缺少必需的 `{field}`。", "补上 `{field}`。"),
     "reward_model_missing": (
@@ -237,15 +239,20 @@ TEXT: dict[str, tuple[str, str]] = {
     "path_missing": ("`{found}` 不存在。", "修正路径。"),
     "dataset_undefined": ("`{found}` 不是登记表 dataset_info.json 中的名字。", "使用 {expected}，或先登记该文件。"),
     # DeepSpeed
-    "deepspeed_unknown_key": (
-        "DeepSpeed 拒绝键 `{key}`，但要等数据和模型加载之后。",
-        "删除它（最接近的已知键：{expected}）。",
+    "deepspeed_unknown_key": ("DeepSpeed 拒绝键 `{key}`，但要等数据和模型加载之后。", "删除它。"),
+    "deepspeed_misspelt_key": (
+        "DeepSpeed 拒绝键 `{key}`，但要等数据和模型加载之后；最接近的名字是 `{expected}`。",
+        "改为 `{expected}`，或删除它。",
     ),
     "zero_partition_grads": (
         "DeepSpeed 没有 `{key}`，怎么拼写都没有：ZeRO-3 总会切分梯度。加载模型之后才会被拒绝。",
         "删除它。",
     ),
-    "deepspeed_key_ignored": ("DeepSpeed 会悄悄忽略未知的顶层键 `{field}`。", "删除它（最接近的已知键：{expected}）。"),
+    "deepspeed_key_ignored": ("DeepSpeed 会悄悄忽略未知的顶层键 `{field}`。", "删除它。"),
+    "deepspeed_key_ignored_near": (
+        "DeepSpeed 会悄悄忽略未知的顶层键 `{field}`；最接近的名字是 `{expected}`。",
+        "改为 `{expected}`，或删除它。",
+    ),
     "deepspeed_key_misplaced": ("`{field}` 写在了顶层，DeepSpeed 会忽略它。", "移到 {expected}。"),
     "removed_block": ("DeepSpeed {since} 已移除 `{block}`，只要还在文件里就会被拒绝。", "删除 `{block}`。"),
     "feature_not_used": ("`{field}` 需要 {expected}，transformers 训练器不会用到它。", "删除它。"),

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from backend.domain.problem import ArgValue, Severity
@@ -113,52 +113,49 @@ def _whole_document(whole: ArgValue) -> Table:
 
 
 def _json_lines(text: str, suffix: str) -> Table | None:
-    """JSON Lines, comment lines tolerated; None when the text is packed in another way."""
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
-    full = [(number, line) for number, line in lines if line]
+    """JSON Lines; comment lines and commas at line ends are tolerated. None when the text is packed in another way."""
+    full = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     comments = [number for number, line in full if line.startswith(("#", "//"))]
     body = [(number, line) for number, line in full if not line.startswith(("#", "//"))]
     if not body or not all(line.startswith("{") for _, line in body[:3]):
         return None
-    rows: list[Row] = []
-    broken: list[tuple[int, str]] = []
-    for number, line in body:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            broken.append((number, str(error)))
-            continue
-        if isinstance(value, dict):
-            rows.append(value)
-    if not rows or len(broken) > len(rows):
+    read = [(number, _object(line.removesuffix(","))) for number, line in body]
+    rows = tuple(row for _, row in read if row is not None)
+    broken = [number for number, row in read if row is None]
+    if len(broken) > len(rows) or (broken and not comments and len(rows) < 2):
         return None
-    findings = []
-    if broken and not comments and len(rows) < 2 and len(body) > 1:
-        return None
+    commas = [number for number, line in body if line.endswith("},")]
+    return Table(
+        container="json_lines",
+        rows=rows,
+        findings=tuple(_line_findings(comments, commas, broken, suffix)),
+        facts=_line_facts(text, comments, body[0][0]),
+    )
+
+
+def _line_findings(comments: list[int], commas: list[int], broken: list[int], suffix: str) -> Iterator[DataFinding]:
     if comments:
-        findings.append(finding_in("comment_lines", Severity.ERROR, comments, expected="{...}"))
+        yield finding_in("comment_lines", Severity.ERROR, comments, expected="{...}")
+    if commas:
+        yield finding_in("comma_between_lines", Severity.ERROR, commas, found="},", expected="}")
     if broken:
-        commas = [number for number, line in body if line.endswith("},")]
-        if commas and len(commas) >= len(broken):
-            findings.append(finding_in("comma_between_lines", Severity.ERROR, commas, found="},", expected="}"))
-            rows = [row for _, line in body if (row := _object(line.rstrip(",")))]
-        else:
-            numbers = [number for number, _ in broken]
-            findings.append(finding_in("not_valid_json", Severity.ERROR, numbers, found=broken[0][1], expected="JSON"))
+        yield finding_in("not_valid_json", Severity.ERROR, broken, found=f"line {broken[0]}", expected="JSON")
     if suffix == "json":
-        findings.append(
-            DataFinding(
-                code="json_lines_in_json_file", severity=Severity.WARNING, found="one object a line", expected="*.jsonl"
-            )
+        yield DataFinding(
+            code="json_lines_in_json_file", severity=Severity.WARNING, found="one object a line", expected="*.jsonl"
         )
-    first = body[0][0]
-    blanks = [number for number, line in lines if not line and number < lines[-1][0]]
+
+
+def _line_facts(text: str, comments: list[int], first: int) -> dict[str, ArgValue]:
+    """Comment lines, and blank lines among the rows (a last line end is none)."""
+    lines = text.split("\n")
+    blanks = [number for number, line in enumerate(lines[:-1], 1) if not line.strip()]
     facts: dict[str, ArgValue] = {}
     if comments:
         facts["comment_lines"] = list(comments[:MAX_SHOWN])
     if blanks and (comments or any(number > first for number in blanks)):
         facts["blank_lines"] = list(blanks[:MAX_SHOWN])
-    return Table(container="json_lines", rows=tuple(rows), findings=tuple(findings), facts=facts)
+    return facts
 
 
 def _object(line: str) -> Row | None:

@@ -119,7 +119,7 @@ _TODAYS_WAY = {
             "placement_strategy",
             "resources_per_worker",
         ],
-        "-",
+        "",
     ),
     "disable_torch_compile": "torch_compile: false",
 }
@@ -178,7 +178,8 @@ def _unknown(config: TrainConfig, name: str, value: ArgValue) -> Problem:
     if config.from_command and name in OBSOLETE_FLAGS:
         new = OBSOLETE_FLAGS[name]
         keeps = bool(new) and name not in _VALUE_CHANGES and value is not None
-        return error("obsolete_flag", new or "-", Fix(set={new: value} if keeps else {}, remove=(name,)), name)
+        code = "obsolete_flag" if new else "obsolete_flag_gone"
+        return error(code, new, Fix(set={new: value} if keeps else {}, remove=(name,)), name)
     if config.from_command and name in _LAUNCHER_WORDS:
         return error("config_flag", "llamafactory-cli train <file>.yaml", None)
     if name == "compute_type":
@@ -188,22 +189,22 @@ def _unknown(config: TrainConfig, name: str, value: ArgValue) -> Problem:
             "renamed_key", new_name, gone if config.given(new_name) else _renaming(name, new_name, value), name
         )
     if name in _TODAYS_WAY:
-        return error("removable_key", _TODAYS_WAY[name])
+        return error("replaced_key" if _TODAYS_WAY[name] else "removable_key", _TODAYS_WAY[name])
     if name == "group_by_length":
         sampling = {"train_sampling_strategy": "group_by_length"} if value else {}
         return error(
-            "removable_key", "train_sampling_strategy: group_by_length", Fix(set=dict(sampling), remove=(name,))
+            "replaced_key", "train_sampling_strategy: group_by_length", Fix(set=dict(sampling), remove=(name,))
         )
     if _MEGATRON.match(name):
         return error("other_backend_key", "USE_MCA=1")
     if name in _CONTROL_IDS:
-        return error("interface_key", "-")
+        return error("interface_key", "")
     if any(name == mark or (mark.endswith("_") and name.startswith(mark)) for mark in _FORK):
-        return error("fork_key", "-")
+        return error("fork_key", "")
     near = config.context.trainer.nearest(name)
     if near is not None and not config.given(near):
         return error("misspelt_key", near, Fix(set={near: value}, remove=(name,)), name)
-    return error("unknown_key", "-")
+    return error("unknown_key", "")
 
 
 def _renaming(name: str, new_name: str, value: ArgValue) -> Fix:

@@ -20,7 +20,7 @@ class Combination:
     code: str
     field: str
     when: Test
-    expected: str = "-"
+    expected: str = ""
     fix: Fix | None = None
     severity: Severity = Severity.ERROR
 

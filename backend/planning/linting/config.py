@@ -118,7 +118,9 @@ class TrainConfig:
 
     @property
     def distributed(self) -> bool | None:
-        """More than one rank: True, False, or None when nothing tells."""
+        """Started by torchrun (for the trainer that is distributed, even with one rank): True, False, None = unknown."""
+        if self.context.launched_here:
+            return True
         own = self.own.get("processes")
         count = own if isinstance(own, int) else self.context.processes
         return None if count is None else count > 1

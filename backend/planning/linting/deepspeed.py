@@ -175,7 +175,8 @@ def _top_level(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]
             )
         elif not key.startswith(("_", "#", "//", "comment")):
             near = nearest(key, keys.top)
-            yield report("deepspeed_key_ignored", Severity.WARNING, field=key, found=key, expected=near or "-")
+            code = "deepspeed_key_ignored_near" if near else "deepspeed_key_ignored"
+            yield report(code, Severity.WARNING, field=key, found=key, expected=near or "")
 
 
 def _blocks(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
@@ -186,7 +187,7 @@ def _blocks(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
                 Severity.ERROR,
                 field=key,
                 found=key,
-                expected="-",
+                expected="",
                 fix=Fix(remove=(key,)),
                 since="0.19",
                 block=key,
@@ -226,7 +227,7 @@ def _zero(zero: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
                 Severity.ERROR,
                 field=path,
                 found=key,
-                expected="-",
+                expected="",
                 fix=Fix(remove=(path,)),
                 since="0.19",
                 block=key,
@@ -240,6 +241,10 @@ def _zero(zero: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]:
         yield from _offload(zero, key, keys.sections[f"zero_optimization.{key}"], stage)
 
 
+def _unknown_code(near: str | None) -> str:
+    return "deepspeed_misspelt_key" if near else "deepspeed_unknown_key"
+
+
 def _unknown_zero_key(path: str, key: str, value: ArgValue, known_keys: frozenset[str]) -> Problem:
     if re.search(r"stage3_part?ition_?grad", key):
         return report(
@@ -247,15 +252,13 @@ def _unknown_zero_key(path: str, key: str, value: ArgValue, known_keys: frozense
             Severity.ERROR,
             field=path,
             found=key,
-            expected="-",
+            expected="",
             fix=Fix(remove=(path,)),
             key=key,
         )
     near = nearest(key, known_keys)
     fix = Fix(set={f"zero_optimization.{near}": value}, remove=(path,)) if near else Fix(remove=(path,))
-    return report(
-        "deepspeed_unknown_key", Severity.ERROR, field=path, found=key, expected=near or "-", fix=fix, key=key
-    )
+    return report(_unknown_code(near), Severity.ERROR, field=path, found=key, expected=near or "", fix=fix, key=key)
 
 
 def _offload(zero: Mapping[str, ArgValue], key: str, known: frozenset[str], stage: ArgValue) -> Iterator[Problem]:
@@ -290,11 +293,11 @@ def _offload(zero: Mapping[str, ArgValue], key: str, known: frozenset[str], stag
                 else Fix(remove=(f"{path}.{name}",))
             )
             yield report(
-                "deepspeed_unknown_key",
+                _unknown_code(near),
                 Severity.ERROR,
                 field=f"{path}.{name}",
                 found=name,
-                expected=near or "-",
+                expected=near or "",
                 fix=fix,
                 key=name,
             )
@@ -311,12 +314,13 @@ def _precision(content: Mapping[str, ArgValue], keys: Keys) -> Iterator[Problem]
             enabled.append(key)
         for name in block:
             if name not in known:
+                near = nearest(name, known)
                 yield report(
-                    "deepspeed_unknown_key",
+                    _unknown_code(near),
                     Severity.ERROR,
                     field=f"{key}.{name}",
                     found=name,
-                    expected=nearest(name, known) or "-",
+                    expected=near or "",
                     fix=Fix(remove=(f"{key}.{name}",)),
                     key=name,
                 )

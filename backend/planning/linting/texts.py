@@ -33,7 +33,11 @@ TEXTS: dict[str, Text] = {
     ),
     "removable_key": Text(
         "`{field}` was dropped from the trainer; the file is refused while it stands there.",
-        "Remove `{field}` (today's way: {expected}).",
+        "Remove `{field}`.",
+    ),
+    "replaced_key": Text(
+        "`{field}` was dropped from the trainer; the file is refused while it stands there.",
+        "Remove `{field}`; today one writes {expected}.",
     ),
     "compute_type": Text(
         "`compute_type` is a control of LLaMA Board; the trainer does not know it and refuses the file.",
@@ -57,7 +61,11 @@ TEXTS: dict[str, Text] = {
     ),
     "obsolete_flag": Text(
         "`--{field}` no longer exists; the trainer stops at it.",
-        "Replace it by: {expected}.",
+        "Write --{expected} instead.",
+    ),
+    "obsolete_flag_gone": Text(
+        "`--{field}` no longer exists; the trainer stops at it.",
+        "Remove it.",
     ),
     "duplicate_key": Text(
         "`{field}` stands more than once; the trainer's YAML reader refuses the file.",
@@ -343,7 +351,11 @@ TEXTS: dict[str, Text] = {
     # DeepSpeed
     "deepspeed_unknown_key": Text(
         "DeepSpeed refuses the key `{key}`, but only after data and model are loaded.",
-        "Remove it (nearest known key: {expected}).",
+        "Remove it.",
+    ),
+    "deepspeed_misspelt_key": Text(
+        "DeepSpeed refuses the key `{key}`, but only after data and model are loaded; `{expected}` is the nearest name.",
+        "Write `{expected}`, or remove it.",
     ),
     "zero_partition_grads": Text(
         "DeepSpeed has no key `{key}` in any spelling: ZeRO-3 always partitions gradients. It is refused after the model is loaded.",
@@ -351,7 +363,11 @@ TEXTS: dict[str, Text] = {
     ),
     "deepspeed_key_ignored": Text(
         "DeepSpeed ignores the unknown top-level key `{field}` without a word.",
-        "Remove it (nearest known key: {expected}).",
+        "Remove it.",
+    ),
+    "deepspeed_key_ignored_near": Text(
+        "DeepSpeed ignores the unknown top-level key `{field}` without a word; `{expected}` is the nearest name.",
+        "Write `{expected}`, or remove it.",
     ),
     "deepspeed_key_misplaced": Text(
         "`{field}` stands at the top level, where DeepSpeed ignores it.", "Move it to {expected}."
