@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from backend.parsing import deepspeed_lines, failure, job_lines, launcher, rccl, step_lines
+from backend.parsing.bar_runs import BarRunSplitter
 from backend.parsing.deepspeed_lines import DeepSpeedLines
 from backend.parsing.failure import FailureScan
 from backend.parsing.job_lines import JobLines
-from backend.parsing.lines import NOBODY, Line, LineSplitter, Origin, RawLine, decode_text, read_origin
+from backend.parsing.lines import NOBODY, Line, Origin, RawLine, decode_text, read_origin
 from backend.parsing.progress import Bar, find_bar
 from backend.parsing.rccl import RcclLines
+from backend.parsing.shapes import ShapeCache, shape_of
 from backend.parsing.step_lines import StepLine, parse_step_line
 from backend.parsing.train_bars import TrainBars, phase_of_bar
 from backend.parsing.trainer_dict import TrainerDict, find_dict_start, parse_trainer_dict
@@ -22,6 +25,14 @@ from backend.parsing.trainer_rows import TrainerRows
 
 _NARROWEST = 72
 _LONGEST = 10_000
+_ENOUGH = 64
+_FIRST_BYTES = b"|#*"
+"""Rows of tables, frames of stacks and headers are told by how they begin."""
+_TRIGGERS = (
+    "%|", "{'", '{"', " ip=", "Running Evaluation", *failure.TRIGGERS, *launcher.TRIGGERS, *deepspeed_lines.TRIGGERS,
+    *rccl.TRIGGERS, *step_lines.TRIGGERS, *job_lines.TRIGGERS,
+)  # fmt: skip
+"""A line without any of these tells nothing but that it is there."""
 _CURSOR_UP = b"\x1b[A"
 _TRAINER_MARKS = (
     "llamafactory", "LLaMA-Factory", "llmtuner", "transformers/", "torch/distributed/elastic", "torch.distributed.elastic",
@@ -39,7 +50,6 @@ class Marks:
     lines: int = 0
     ansi: bool = False
     cut_dict: bool = False
-    last_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -61,6 +71,11 @@ class WrapWatch:
         self._width = 0
         self._rank: int | None = None
 
+    @property
+    def is_wrapped(self) -> bool:
+        """A terminal has broken lines of this log."""
+        return bool(self._width)
+
     def origin_of(self, text: str) -> Origin:
         """Rank and host; a continuation inherits the rank of the line before it."""
         origin = read_origin(text)
@@ -74,10 +89,15 @@ class WrapWatch:
 
 
 class ConsoleReader:
-    """Feed bytes, then read the fields. `flush` at the end of the log, once."""
+    """Feed bytes, then read the fields. `flush` at the end of the log, once.
 
-    def __init__(self, offset: int = 0) -> None:
-        self._splitter = LineSplitter(offset)
+    `skim`: of lines that differ in digits only and tell nothing, the first one is read and the others are passed over.
+    """
+
+    def __init__(self, offset: int = 0, *, skim: bool = True) -> None:
+        self._skim = skim
+        self._shapes = ShapeCache(_TRIGGERS)
+        self._splitter = BarRunSplitter(offset)
         self.rows = TrainerRows()
         self.bars = TrainBars()
         self.deepspeed = DeepSpeedLines()
@@ -107,7 +127,7 @@ class ConsoleReader:
 
     def skip_to(self, offset: int) -> None:
         """Leave out what lies before `offset`, and the line that is cut there; the open line is dropped."""
-        self._splitter = LineSplitter(offset)
+        self._splitter = BarRunSplitter(offset)
         self._half_dict = None
         self._skip_first = True
 
@@ -120,13 +140,28 @@ class ConsoleReader:
     def _take_raw(self, raw: RawLine) -> None:
         if not raw.data or raw.data.isspace():
             return
+        shape = shape_of(raw.data)
+        may_skip = self._may_skip(raw.data)
+        if may_skip and self._shapes.is_empty(shape):
+            self.marks.lines += 1
+            return
+        self._read(raw)
+        if may_skip:
+            self._shapes.candidates(shape)
+
+    def _may_skip(self, data: bytes) -> bool:
+        """No reader waits for what comes next, and nothing hides in escape codes."""
+        if self._half_dict is not None or self.failure.is_following or self.job.in_table or self._wraps.is_wrapped:
+            return False
+        return self._skim and b"\x1b" not in data and data[0] not in _FIRST_BYTES
+
+    def _read(self, raw: RawLine) -> None:
         nested = _CURSOR_UP in raw.data
         self.marks.ansi |= b"\x1b[" in raw.data
         text = _clip(decode_text(raw.data, first=raw.offset == 0))
         if self._half_dict is not None and self._join_half_dict(raw, text):
             return
         self.marks.lines += 1
-        self.marks.last_offset = raw.offset
         origin = self._wraps.origin_of(text)
         if text[:1] == "(" and " ip=" in text[: origin.body_at]:
             self.marks.ray += 1
@@ -155,8 +190,7 @@ class ConsoleReader:
 
     def _take_dict(self, found: TrainerDict, raw: RawLine, source: str | None) -> None:
         self.job.phase = "training"
-        step = self.bars.step if self.bars.step is not None else self._callback_step()
-        row = self.rows.take(found, offset=raw.offset, step=step, source=source)
+        row = self.rows.take(found, offset=raw.offset, step=self.bars.step, source=source)
         if found.kind == "train":
             self.bars.note_row()
         if row is not None and found.kind == "train":
@@ -164,15 +198,13 @@ class ConsoleReader:
         if found.kind == "final":
             self.job.ended_offset = raw.offset
 
-    def _callback_step(self) -> int | None:
-        return None
-
     def _take_text(self, inner: str, origin: Origin, raw: RawLine) -> None:
         if find_dict_start(inner) >= 0:
             self._half_dict = (raw, inner)
             return
         line = Line(raw.offset, raw.end, inner, raw.overwritten, None, origin.rank, origin.host, 0)
-        self._count_marks(inner)
+        ordinary = _is_ordinary(inner)
+        self._count_marks(inner, ordinary=ordinary)
         self.rccl.take(inner, origin.rank)
         self.deepspeed.take(inner)
         self.job.take(inner, raw.offset)
@@ -184,7 +216,10 @@ class ConsoleReader:
             self.rows.begin_segment(self.job.resumed_from)
         if step_line := parse_step_line(inner):
             self._take_step_line(step_line, raw)
-        self.failure.take(line, inner)
+        if ordinary:
+            self.failure.launcher.take(inner, raw.offset)
+        else:
+            self.failure.take(line, inner)
 
     def _take_step_line(self, found: StepLine, raw: RawLine) -> None:
         self.job.phase = "training"
@@ -206,8 +241,11 @@ class ConsoleReader:
         self._last_step = step
         self.job.note_progress(step)
 
-    def _count_marks(self, body: str) -> None:
-        if any(mark in body for mark in _TRAINER_MARKS):
+    def _count_marks(self, body: str, *, ordinary: bool) -> None:
+        if ordinary:
+            self.marks.trainer += body.startswith("[INFO|")
+            return
+        if self.marks.trainer < _ENOUGH and any(mark in body for mark in _TRAINER_MARKS):
             self.marks.trainer += 1
         if "ray.exceptions" in body or "ray::" in body or "RayTask" in body or "raylet" in body:
             self.marks.ray += 1
@@ -246,6 +284,13 @@ def _pieces(body: str) -> Iterator[str | Bar | TrainerDict]:
             yield before
         yield first
         rest = rest[first.stop :]
+
+
+def _is_ordinary(text: str) -> bool:
+    """A line of level INFO tells no failure, but for the launchers' own about killed processes."""
+    if text.startswith("[INFO|") or " NCCL INFO " in text[:120] or "] [INFO] [" in text[:48]:
+        return "ill" not in text and "signal" not in text and "already" not in text
+    return False
 
 
 def _is_logger_head(text: str) -> bool:

@@ -262,13 +262,11 @@ def _file_causes(codes: Codes, verdict: Verdict, root: str | None, hints: LogHin
 
 
 def _file_remarks(codes: Codes, reader: ConsoleReader, verdict: Verdict, outcome: str) -> None:
-    for code in reader.failure.remarks:
-        if code == "model_not_saved":
-            codes.errors.append(code)
-        elif code in ("stack_location_unreliable",):
-            codes.warnings.append(code)
-        else:
-            codes.warnings.append(code)
+    codes.warnings += list(reader.failure.remarks)
+    if reader.deepspeed.not_saved:
+        codes.errors.append("model_not_saved")
+    if reader.rccl.network == "Socket":
+        codes.warnings.append("network_socket_fallback")
     deepspeed = reader.deepspeed
     if deepspeed.at_floor and "loss_scale_collapse" not in reader.failure.findings:
         codes.errors.append("loss_scale_at_floor")

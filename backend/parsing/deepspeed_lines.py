@@ -29,6 +29,10 @@ _KILLING = re.compile(r"Killing subprocess (\d+)")
 _MEMORY = re.compile(r"Max(?:_?)MemAllocated[= ]+([\d.]+) ?GB|Max_MA ([\d.]+) GB")
 _NOT_SAVED = re.compile(r"Did not save the model .* because `?(stage3_gather\w*)`? is False")
 _MINIMUM = "Current loss scale already at minimum"
+TRIGGERS = (
+    "step=", "SamplesPerSec", "scale", "overflow", "OVERFLOW", "time (ms) |", "subprocess", "exits successfully", "Did not save",
+)  # fmt: skip
+"""Literals without which a line is none of DeepSpeed's."""
 _PARTS = {
     "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward", "backward_allreduce": "allreduce",
     "bwd_allreduce": "allreduce", "step": "step", "batch_input": "batch_input", "pipe_recv_grad": "pipe_recv_grad",
@@ -100,12 +104,12 @@ class DeepSpeedLines:
         return self.lines > before
 
     def _take_step(self, text: str) -> None:
-        for match in _STEP.finditer(text):
+        for match in _STEP.finditer(text) if ", skipped=" in text else ():
             self.lines += 1
             rates = tuple(float(rate) for rate in match[4].split(",") if rate.strip())
             self._take_engine(EngineStep(step=int(match[2]), skipped=int(match[3]), learning_rates=rates))
             self.param_groups = len(rates) or None
-        timers = list(_TIMER.finditer(text))
+        timers = list(_TIMER.finditer(text)) if "SamplesPerSec" in text else []
         for match in timers:
             self.lines += 1
             micro, step = int(match[2]), int(match[3])
@@ -113,7 +117,7 @@ class DeepSpeedLines:
             self.gradient_accumulation = micro // step if step and not micro % step else self.gradient_accumulation
             if match[7]:
                 self.max_memory_gb = max(self.max_memory_gb or 0.0, float(match[7]))
-        if not timers and (speeds := list(_OLD_RATE.finditer(text))):
+        if not timers and "SamplesPerSec" in text and (speeds := list(_OLD_RATE.finditer(text))):
             self.lines += 1
             rate = speeds[-1]  # DeepSpeed-Chat prints the current rate, then the mean
             self.throughput = float(rate[3])

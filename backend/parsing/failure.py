@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from backend.parsing.failure_facts import read_facts
 from backend.parsing.launcher import NOISE, LauncherLines
 from backend.parsing.lines import Line
+from backend.parsing.shapes import ShapeCache, shape_of
 from backend.parsing.signatures import PEER, REMARKS, SIGNATURES, STOP, Remark, Signature
 
 MAX_EVIDENCE = 4
@@ -41,6 +42,11 @@ _ALL: tuple[Signature | Remark, ...] = (*SIGNATURES, *REMARKS)
 for _one in _ALL:
     _BY_NEED.setdefault(_one.needs, []).append(_one)
 NEEDS: tuple[str, ...] = tuple(_BY_NEED)
+TRIGGERS = (
+    *NEEDS, "Traceback", 'File "', "rror", "xception", "nterrupt", "Exit", "Refused", "Invalid", "Expired", "Unsupported",
+    "StopIteration", "NCCL", "atchdog", "assert",
+)  # fmt: skip
+"""Literals without which a line tells nothing about a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +129,15 @@ class FailureScan:
         self.ignored_exceptions = 0
         self._open: dict[int | None, _Traceback] = {}
         self._watching: list[tuple[Finding, int]] = []
+        self._shapes = ShapeCache(NEEDS)
         self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
         self._previous = ""
         self._previous_open = False
+
+    @property
+    def is_following(self) -> bool:
+        """Lines that come now belong to a failure: each of them must be read."""
+        return bool(self._watching) or self._previous_open or self.launcher.in_block
 
     def take(self, line: Line, body: str) -> None:
         """One line; `body` is its text without the prefix (or a piece of it behind a progress bar)."""
@@ -157,7 +169,7 @@ class FailureScan:
 
     def _scan(self, line: Line, text: str, rank: int | None) -> bool:
         matched = False
-        for need in NEEDS:
+        for need in self._shapes.candidates(shape_of(text.encode("utf-8", "replace"))):
             if need in text:
                 for one in _BY_NEED[need]:
                     if found := one.pattern.search(text):

@@ -68,6 +68,14 @@ _ORIGINS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 
+TRIGGERS = (
+    " = ", "heckpoint", "ontinuing", "esum", "orld", "initialized with", "Number of processes", "***** ", "JobState",
+    "RunTime", "TRES", "Reason=", "ppl: ", "chosen: ", "untime: ", "stage", "run_", "Selected Tasks", "with arguments",
+    "lighteval", "Verbosity", "evaluator", *_ENDED_WELL, *(part for _, part in _PHASES),
+)  # fmt: skip
+"""Literals without which a line says nothing about the job (rows of a table begin with a bar)."""
+
+
 @dataclass(slots=True)
 class JobLines:
     """Takes lines in order; the fields hold what was found so far."""
@@ -121,6 +129,11 @@ class JobLines:
             self._take_chat(text)
         self._take_phase(text)
         self._take_end(text, offset)
+
+    @property
+    def in_table(self) -> bool:
+        """The lines that come now are rows of a table of metrics."""
+        return self._table is not None
 
     def note_progress(self, step: int) -> None:
         """Training went on behind a save: that checkpoint is complete."""
@@ -219,16 +232,16 @@ class JobLines:
             self.gpus = int(found[1])
 
     def _take_phase(self, text: str) -> None:
-        for phase, part in _PHASES:
-            if part in text:
-                self.phase = phase
-                break
+        if "ing " in text or "trainable" in text:
+            self.phase = next((phase for phase, part in _PHASES if part in text), self.phase)
         if "Loading dataset" in text and (found := _DATASET.search(text)) and len(self.datasets) < 256:
             self.datasets.append(found[1])
         if "stage" in text or "run_" in text:
             found = _STAGE.search(text)
             self.stage = next(part for part in found.groups() if part) if found else self.stage
-        if _HARNESS.search(text):
+        if ("asks" in text or "with arguments" in text or "eval" in text or "Verbosity" in text) and _HARNESS.search(
+            text
+        ):
             self.job = self.job or "eval"
             self.harness_starts += _HARNESS_START.search(text) is not None
 

@@ -22,6 +22,11 @@ _SHELL = re.compile(
     r"^(?:Aborted|Segmentation fault|Bus error|Killed|Floating point exception)\b(?: \(core dumped\))?$"
 )
 _SHELL_SIGNALS = {"Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Killed": 9, "Floating point exception": 8}
+TRIGGERS = (
+    "Root Cause", "local_rank:", "closing signal", "nproc", "Initializing", "num nodes", "exits with return code", "srun: error",
+    *_SHELL_SIGNALS,
+)  # fmt: skip
+"""Literals without which a line is none of a launcher's."""
 NOISE = re.compile(
     r"ChildFailedError|CalledProcessError|SignalException|subprocess\.|returned non-zero exit status|"
     r"DistNetworkError|<NO_OTHER_FAILURES>"
@@ -73,6 +78,11 @@ class LauncherLines:
         elif len(text) < 60 and _SHELL.match(text):
             self.failed = True
             self.exit_signal = _SHELL_SIGNALS[text.split(" (")[0]]
+
+    @property
+    def in_block(self) -> bool:
+        """The lines that come now are torchrun's summary."""
+        return self._in_root
 
     @property
     def world_size(self) -> int | None:

@@ -115,17 +115,17 @@ class LineSplitter:
             overwritten = data[stop - 1] == 13
             if overwritten and stop == len(data):
                 break
-            at = _cut_long(lines, data, base, at, start)
+            at = cut_long(lines, data, base, at, start)
             lines.append(RawLine(base + at, data[at:start], base + stop, overwritten))
             at = stop
-        at = _cut_long(lines, data, base, at, len(data))
+        at = cut_long(lines, data, base, at, len(data))
         self._start = base + at
         if at < len(data):
             self._hold(data[at:])
         return lines
 
 
-def _cut_long(lines: list[RawLine], data: bytes, base: int, at: int, stop: int) -> int:
+def cut_long(lines: list[RawLine], data: bytes, base: int, at: int, stop: int) -> int:
     """Cut full pieces of MAX_LINE_BYTES off `data[at:stop]`, never inside a UTF-8 character; the new start."""
     while stop - at >= MAX_LINE_BYTES:
         end = at + MAX_LINE_BYTES

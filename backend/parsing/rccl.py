@@ -16,7 +16,8 @@ _TIMEOUT = re.compile(
     r"\[Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)"
     r"(?:.*?Timeout\(ms\)=(\d+))?(?:.*?ran for (\d+) milliseconds)?(?:.*?\[repeated (\d+)x)?"
 )
-_TIMEOUT_ANY = re.compile(r"OpType=(\w+)")
+TRIGGERS = ("NCCL", "NET/", "Using network", "collective")
+"""Literals without which a line is none of RCCL's (frames of a stack begin with #)."""
 _RANK = re.compile(r"\bRank (\d+)\]")
 _GLOG = re.compile(r"\[([EF])\d{3,4} (\d\d):(\d\d):(\d\d)")
 _STACK_FRAME = re.compile(r"^#\d+ \S+ from (\S+:\d+)")

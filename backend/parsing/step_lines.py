@@ -32,6 +32,19 @@ _WORD_VALUE = re.compile(
     r"\b([A-Za-z][A-Za-z ._-]{0,30}?)\s*[:=]\s*(-?\d[\d.,]*(?:e[+-]?\d+)?|nan|inf)(%?)", re.IGNORECASE
 )
 _MICRO_RATE = re.compile(r"Model Parameters: ([\d.]+) B, Latency: ([\d.]+)s, TFLOPs: ([\d.]+), Samples/sec: ([\d.]+)")
+TRIGGERS = (
+    "iteration",
+    "PPO Epoch",
+    "ppo_ep",
+    "eward score",
+    "=> Latency",
+    "   => ",
+    "iter time (s)",
+    "[train] step=",
+    "oss",
+    "OSS",
+)
+"""Literals without which a line holds no point."""
 _NAMES = {
     "lm loss": "loss", "learning rate": "learning_rate", "lr": "learning_rate", "grad norm": "grad_norm",
     "gradnorm": "grad_norm", "train loss": "loss", "training loss": "loss", "loss scale": "loss_scale",

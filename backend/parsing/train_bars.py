@@ -20,7 +20,6 @@ _MAX_TOTALS = 64
 class _Candidate:
     done: int
     elapsed: float = 0.0
-    seen: int = 0
     nested: int = 0
     rows: int = 0
     """Training dicts that were printed while this bar was the last one."""
@@ -57,11 +56,10 @@ class TrainBars:
         if bar.total not in self._candidates and len(self._candidates) >= _MAX_TOTALS:
             return False
         candidate = self._candidates.setdefault(bar.total, _Candidate(bar.done))
-        candidate.seen += 1
         candidate.nested += nested or (self.evaluating and bar.total != self.expected_total)
         candidate.done = bar.done
         candidate.elapsed = max(candidate.elapsed, bar.elapsed or 0.0)
-        if bar.done < bar.total or candidate.seconds_per_item is None:  # a finished bar shows the mean, pauses included
+        if bar.done < bar.total:  # a finished bar shows the mean, pauses included
             candidate.seconds_per_item = bar.seconds_per_item or candidate.seconds_per_item
         if not candidate.nested:
             self.evaluating = False
@@ -81,7 +79,7 @@ class TrainBars:
         plain = {total: one for total, one in self._candidates.items() if not one.nested}
         if not plain:
             return None
-        return max(plain, key=lambda total: (plain[total].rows, plain[total].elapsed, plain[total].seen))
+        return max(plain, key=lambda total: (plain[total].rows, plain[total].elapsed, total))
 
     @property
     def step(self) -> int | None:

@@ -63,6 +63,9 @@ def parse_number(text: str) -> float | None:
 
 
 def _closing_brace(text: str, at: int) -> int:
+    end = text.find("}", at)
+    if text.find("{", at + 1, end) < 0:
+        return end
     depth = 0
     for position in range(at, len(text)):
         character = text[position]

@@ -32,6 +32,36 @@ class Row:
         return self.values.get("loss", self.values.get("eval_loss"))
 
 
+class RecentRows:
+    """The last rows, found by their loss: a copy is searched for each point of a long run."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[int, Row]] = deque()
+        self._by_loss: dict[int, list[Row]] = {}
+
+    def add(self, row: Row) -> None:
+        """Keep a row and forget the oldest one."""
+        bucket = _bucket(row)  # kept, for joining a more exact copy may change the loss
+        self._rows.append((bucket, row))
+        self._by_loss.setdefault(bucket, []).append(row)
+        if len(self._rows) > _WINDOW:
+            oldest, _ = self._rows.popleft()
+            del self._by_loss[oldest][0]
+            if not self._by_loss[oldest]:
+                del self._by_loss[oldest]
+
+    def find_copy(self, row: Row) -> Row | None:
+        """The newest row that is the same point."""
+        bucket = _bucket(row)
+        near = [one for at in (bucket - 1, bucket, bucket + 1) for one in self._by_loss.get(at, ())]
+        return next((one for one in reversed(near) if _same_point(one, row)), None)
+
+
+def _bucket(row: Row) -> int:
+    loss = row.loss
+    return round(loss * 1000) if loss is not None and math.isfinite(loss) else -1
+
+
 class TrainerRows:
     """Takes dicts in the order of the text."""
 
@@ -41,8 +71,8 @@ class TrainerRows:
         self.finals: list[Mapping[str, float]] = []
         self.hosts: set[str] = set()
         self.segment_starts: list[int | None] = [None]
-        self._recent: deque[Row] = deque(maxlen=_WINDOW)
-        self._recent_evals: deque[Row] = deque(maxlen=_WINDOW)
+        self._recent = RecentRows()
+        self._recent_evals = RecentRows()
         self._waiting: list[Row] = []
 
     def take(self, found: TrainerDict, *, offset: int, step: int | None, source: str | None) -> Row | None:
@@ -57,11 +87,10 @@ class TrainerRows:
             values=dict(found.values), offset=offset, step=step, epoch=found.values.get("epoch"),
             segment=len(self.segment_starts) - 1, rounded=found.rounded, sources={source},
         )  # fmt: skip
-        for other in reversed(recent):
-            if _same_point(other, row):
-                _join(other, row)
-                return None
-        recent.append(row)
+        if copy := recent.find_copy(row):
+            _join(copy, row)
+            return None
+        recent.add(row)
         if found.kind == "eval":
             self._take_eval(row)
         elif found.kind == "train":

@@ -26,8 +26,8 @@ def test_a_case_is_read_right(name: str) -> None:
     assert list(differences(expect, facts.to_json())) == []
 
 
-def read_console(portions: list[bytes]) -> dict[str, object]:
-    reader = ConsoleReader()
+def read_console(portions: list[bytes], *, skim: bool = True) -> dict[str, object]:
+    reader = ConsoleReader(skim=skim)
     for portion in portions:
         reader.feed(portion)
     reader.flush()
@@ -40,6 +40,15 @@ def read_trainer_log(portions: list[bytes]) -> dict[str, object]:
         log.feed(portion)
     log.flush()
     return facts_of_log(log).to_json()
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_skimming_passes_over_nothing_that_tells(name: str) -> None:
+    files, _ = load_case(name)
+    for file, data in files.items():
+        if is_log(file, data) and not file.endswith((".json", ".jsonl")):
+            thrice = data + b"\n" + data + b"\n" + data  # lines whose shape is known by then
+            assert read_console([thrice]) == read_console([thrice], skim=False)
 
 
 @pytest.mark.parametrize("name", case_names())
