@@ -28,7 +28,9 @@ PORTION = 1 << 16
 
 def bars(step: int) -> bytes:
     """Ten redrawn bars, a dict and a line of words: what a training step leaves in a console."""
-    drawn = "".join(f"\r {step % 100:3d}%|█████     | {step}/1000000 [{at:02d}:00<10:00,  1.20s/it]" for at in range(10))
+    drawn = "".join(
+        f"\r {step % 100:3d}%|█████     | {step}/1000000 [{at:02d}:00<10:00,  1.20s/it]" for at in range(10)
+    )
     values = f"{{'loss': '{2 - step / 1e6:.4f}', 'grad_norm': '0.8123', 'learning_rate': '9.1e-06', 'epoch': '{step / 3e5:.4f}'}}"
     return f"{drawn}\r{' ' * 50}\r{values}\n[INFO|2026-05-04 09:00:10] trainer:157 >> step {step} done\n".encode()
 
@@ -94,7 +96,10 @@ def measure_memory(size: int) -> None:
 def trainer_log_line(step: int) -> bytes:
     """One row of trainer_log.jsonl."""
     row = {"current_steps": step, "total_steps": 10**6, "loss": 1.5, "lr": 1e-5, "epoch": step / 1e5, "percentage": 1.0}
-    return json.dumps(row | {"elapsed_time": "1:00:00", "remaining_time": "2:00:00", "total_tokens": step * 4096}).encode() + b"\n"
+    return (
+        json.dumps(row | {"elapsed_time": "1:00:00", "remaining_time": "2:00:00", "total_tokens": step * 4096}).encode()
+        + b"\n"
+    )
 
 
 def measure_windows() -> None:
@@ -114,7 +119,11 @@ def main() -> None:
     reader = ConsoleReader()
     measure("console: bars, dicts, words", bars, size, reader.feed)
     print(f"{'':34} points {console_facts(reader).points}")
-    for label, make in (("console: words", words), ("console: DeepSpeed steps", deepspeed), ("console: tracebacks", torn)):
+    for label, make in (
+        ("console: words", words),
+        ("console: DeepSpeed steps", deepspeed),
+        ("console: tracebacks", torn),
+    ):
         measure(label, make, size, ConsoleReader().feed)
     measure("trainer_log.jsonl", trainer_log_line, size // 4, TrainerLog().feed)
     measure_windows()

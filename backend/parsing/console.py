@@ -26,13 +26,16 @@ from backend.parsing.trainer_rows import TrainerRows
 _NARROWEST = 72
 _LONGEST = 10_000
 _ENOUGH = 64
-_FIRST_BYTES = b"|#*"
+_BAR_LOSSES = ("loss", "train_loss", "train/loss", "reduced_train_loss")
+_FIRST_BYTES = b"|#*("
 """Rows of tables, frames of stacks and headers are told by how they begin."""
 _TRIGGERS = (
     "%|", "{'", '{"', " ip=", "Running Evaluation", *failure.TRIGGERS, *launcher.TRIGGERS, *deepspeed_lines.TRIGGERS,
     *rccl.TRIGGERS, *step_lines.TRIGGERS, *job_lines.TRIGGERS,
 )  # fmt: skip
 """A line without any of these tells nothing but that it is there."""
+_ENGINE_ACTORS = ("(EngineCore", "(Worker_", "(Worker ", "(VllmWorker", "(APIServer", "(ApiServer")
+"""Processes of vLLM print a prefix of the same form as Ray's actors."""
 _CURSOR_UP = b"\x1b[A"
 _TRAINER_MARKS = (
     "llamafactory", "LLaMA-Factory", "llmtuner", "transformers/", "torch/distributed/elastic", "torch.distributed.elastic",
@@ -60,6 +63,8 @@ class Steps:
     forms: dict[str, int] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)
     rates: dict[str, float] = field(default_factory=dict)
+    timers: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of the slowest rank, by Megatron's names."""
     progress: StepLine | None = None
 
 
@@ -163,7 +168,7 @@ class ConsoleReader:
             return
         self.marks.lines += 1
         origin = self._wraps.origin_of(text)
-        if text[:1] == "(" and " ip=" in text[: origin.body_at]:
+        if text[:1] == "(" and origin.body_at and not text.startswith(_ENGINE_ACTORS):
             self.marks.ray += 1
         body = text[origin.body_at :]
         for piece in _pieces(body):
@@ -184,13 +189,14 @@ class ConsoleReader:
             return
         self.rows.place_waiting(step)
         self._note_step(step, raw.offset)
-        if "loss" in bar.values and not bar.desc.lower().startswith("eval"):
-            found = TrainerDict(kind="train", values=bar.values, start=0, stop=0)
+        name = next((name for name in _BAR_LOSSES if name in bar.values), None)
+        if name is not None and not bar.desc.lower().startswith(("eval", "valid")):
+            found = TrainerDict(kind="train", values={"loss": bar.values[name]}, start=0, stop=0)
             self.rows.take(found, offset=raw.offset, step=bar.done, source=None)
 
     def _take_dict(self, found: TrainerDict, raw: RawLine, source: str | None) -> None:
         self.job.phase = "training"
-        row = self.rows.take(found, offset=raw.offset, step=self.bars.step, source=source)
+        row = self.rows.take(found, offset=raw.offset, step=_own_step(found) or self.bars.step, source=source)
         if found.kind == "train":
             self.bars.note_row()
         if row is not None and found.kind == "train":
@@ -223,6 +229,9 @@ class ConsoleReader:
 
     def _take_step_line(self, found: StepLine, raw: RawLine) -> None:
         self.job.phase = "training"
+        if found.kind == "timer":
+            self.steps.timers.update(found.values)
+            return
         if found.kind == "progress":
             self.steps.progress = found
         elif found.kind == "reward":
@@ -301,6 +310,12 @@ def _is_logger_head(text: str) -> bool:
 def _clip(text: str) -> str:
     """A printed training example can be megabytes long: what matters stands at the ends."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2000]} ... {text[-2000:]}"
+
+
+def _own_step(found: TrainerDict) -> int | None:
+    """Some callbacks put the step into the dict."""
+    step = found.values.get("step", found.values.get("global_step"))
+    return int(step) if step is not None and step == step and step >= 0 else None
 
 
 def _own_origin(piece: str, line: Origin) -> tuple[str, Origin]:

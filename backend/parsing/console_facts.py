@@ -21,6 +21,7 @@ from backend.parsing.trainer_rows import Row, current_rows, place_by_epoch
 
 _NOT_SERIES = re.compile(r"^(?:loss|epoch|eval_.*|train_runtime|train_loss|train_samples.*|train_steps.*)$")
 _UNUSED_KEYS = re.compile(r"HfArgumentParser: \[(.*?)\]")
+_EXTRA_KEY = re.compile(r"^(\w+(?:\.\w+)*)\n\s+Extra inputs are not permitted", re.MULTILINE)
 _QUOTED = re.compile(r"'([^']*)'")
 
 
@@ -65,8 +66,10 @@ def console_facts(reader: ConsoleReader, hints: LogHints = NO_HINTS) -> LogFacts
     _file_remarks(codes, reader, verdict, outcome)
     _file_health(codes, health)
     _file_run(codes, reader, series, outcome, hints)
-    for found in check_console_speed(reader, outcome, hints):
+    for found in check_console_speed(reader, hints):
         codes.add(found.code, found.severity)
+    if root is None and "data_starved" in codes.errors:
+        root = "data_starved"
     facts = _base_facts(reader, series, outcome, verdict, detected)
     return replace(
         facts, root_cause=root, suspects=health.suspects, errors=unique(codes.errors), warnings=unique(codes.warnings),
@@ -117,6 +120,8 @@ def detect_format(reader: ConsoleReader, series: Series, verdict: Verdict) -> st
     marks, steps, job = reader.marks, reader.steps.forms, reader.job
     if "megatron" in steps:
         return "megatron_console"
+    if "verl" in steps:
+        return "ray_console" if marks.ray else "plain_console"
     if "rlhf" in steps:
         return "deepspeed_rlhf_console"
     if marks.ray and reader.rccl.lines < marks.lines:
@@ -127,15 +132,12 @@ def detect_format(reader: ConsoleReader, series: Series, verdict: Verdict) -> st
         return "deepspeed_console"
     if "words" in steps or job.job == "eval" or job.harness_starts:
         return "plain_console"
-    trainer = (
-        marks.trainer
-        or reader.rows.finals
-        or job.total_steps
-        or any(one.trainer for one in reader.failure.findings.values())
-    )
-    if trainer or job.job == "predict":
+    root_is_trainers = verdict.root is not None and verdict.root.trainer
+    if marks.trainer or reader.rows.finals or job.total_steps or root_is_trainers or job.job == "predict":
         return "hf_console"
-    return "rccl_debug" if reader.rccl.lines else "plain_console"
+    if reader.rccl.lines:
+        return "rccl_debug"
+    return "hf_console" if reader.failure.last_frames else "plain_console"
 
 
 def _bar_only(reader: ConsoleReader) -> bool:
@@ -257,6 +259,8 @@ def _file_causes(codes: Codes, verdict: Verdict, root: str | None, hints: LogHin
     if verdict.secondary:
         codes.warnings.append("secondary_error")
     codes.notes += [one.code for one in verdict.others]
+    if verdict.root is not None and "hsa_node" in verdict.root.groups:
+        codes.notes.append("device_index_differs")
     if root == "device_ordinal_invalid" and _ranks_without_device(hints):
         codes.errors.append("nproc_exceeds_visible")
 
@@ -318,13 +322,23 @@ def _launches(reader: ConsoleReader) -> int:
 def _base_facts(reader: ConsoleReader, series: Series, outcome: str, verdict: Verdict, detected: str) -> LogFacts:
     told = LogFacts(
         detected_format=detected, outcome=outcome, phase=_phase(reader, verdict, series), job=reader.job.job,
-        stage=reader.job.stage,
+        stage=_stage(reader, series),
         last_step=_last_step(reader, series), total_steps=_total_steps(reader), scores=reader.job.scores,
         hosts=len(reader.rows.hosts) or None, world_size=reader.job.world_size or reader.failure.launcher.world_size,
     )  # fmt: skip
     told = _with_ending(told, reader, verdict)
     told = _with_series(told, reader, series)
     return _with_engine(told, reader, outcome)
+
+
+def _stage(reader: ConsoleReader, series: Series) -> str | None:
+    """Named in a stack or script, or told by the values that only one stage logs."""
+    if reader.job.stage is not None or not series.train:
+        return reader.job.stage
+    names = set().union(*(row.values.keys() for row in series.train[-8:]))
+    if "rewards/chosen" in names or "rewards/accuracies" in names:
+        return "kto" if "kl" in names else "dpo"
+    return "ppo" if {"reward", "objective/kl", "actor_loss"} & names else None
 
 
 def _with_ending(told: LogFacts, reader: ConsoleReader, verdict: Verdict) -> LogFacts:
@@ -469,6 +483,8 @@ def _unknown_keys(root: Finding | None) -> tuple[str, ...]:
     text = "\n".join(root.context)
     if "arguments" in root.groups:
         return tuple(part.lstrip("-") for part in root.groups["arguments"].split() if part.startswith("--"))
+    if refused := _EXTRA_KEY.findall(text):
+        return unique(refused)
     listed = _UNUSED_KEYS.search(text)
     if listed is None:
         return (root.groups["key"],) if "key" in root.groups else ()
@@ -488,6 +504,8 @@ def _further_facts(
             if key not in ("hsa_node", "checkpoint_step", "lagging_rank")
         }
         facts["findings"] = len(verdict.root.texts) if verdict.root.code != "gpu_oom" else 1
+        if verdict.root.code == "role_tag_mismatch" and reader.bars.data_bar is not None:
+            facts |= {"dropped": verdict.root.count, "total": reader.bars.data_bar.total}
         if "name" in verdict.root.groups and (near := _nearest(verdict.root.groups["name"], hints.datasets)):
             facts["suggested"] = near
     if missing := _ranks_without_device(hints):
@@ -566,6 +584,8 @@ def _run_facts(reader: ConsoleReader, series: Series, hints: LogHints) -> dict[s
     runtimes = [row.values["eval_runtime"] for row in series.evals if "eval_runtime" in row.values]
     if runtimes:
         facts["eval_runtimes"] = runtimes
+    if reader.job.attention is not None:
+        facts["attention"] = reader.job.attention
     if reader.marks.ansi:
         facts["ansi"] = True
     if reader.marks.cut_dict:

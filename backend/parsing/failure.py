@@ -40,7 +40,8 @@ _NOT_OWN = frozenset({"ChildFailedError", "CalledProcessError", "SignalException
 _BY_NEED: dict[str, list[Signature | Remark]] = {}
 _ALL: tuple[Signature | Remark, ...] = (*SIGNATURES, *REMARKS)
 for _one in _ALL:
-    _BY_NEED.setdefault(_one.needs, []).append(_one)
+    for _need in _one.needs:
+        _BY_NEED.setdefault(_need, []).append(_one)
 NEEDS: tuple[str, ...] = tuple(_BY_NEED)
 TRIGGERS = (
     *NEEDS, "Traceback", 'File "', "rror", "xception", "nterrupt", "Exit", "Refused", "Invalid", "Expired", "Unsupported",
@@ -169,10 +170,12 @@ class FailureScan:
 
     def _scan(self, line: Line, text: str, rank: int | None) -> bool:
         matched = False
+        tried: set[int] = set()
         for need in self._shapes.candidates(shape_of(text.encode("utf-8", "replace"))):
             if need in text:
                 for one in _BY_NEED[need]:
-                    if found := one.pattern.search(text):
+                    if id(one) not in tried and (found := one.pattern.search(text)):
+                        tried.add(id(one))
                         matched = True
                         if isinstance(one, Signature):
                             self._note(one, found, line, text, rank)

@@ -17,7 +17,8 @@ GRAD_NORM_BROKEN = 1000.0
 LEARNING_RATE_HIGH = 2e-3
 SPIKE_FACTOR = 2.0
 DIVERGED_FACTOR = 1.5
-EVAL_RISE = 1.02
+EVAL_RISE = 1.01
+EVAL_RISE_AT_ONCE = 1.05
 _FEW = 3
 
 _ACCURACY_KEYS = ("accuracy", "rewards/accuracies", "eval_rewards/accuracies")
@@ -258,11 +259,11 @@ def _check_rates(rates: Sequence[float], facts: dict[str, object]) -> list[Healt
 
 def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float | None) -> list[HealthFinding]:
     series = [(point, point.values["eval_loss"]) for point in evals if "eval_loss" in point.values]
-    if len(series) < _FEW:
+    if len(series) < 2:
         return []
     low = min(range(len(series)), key=lambda at: series[at][1])
     after = [value for _, value in series[low:]]
-    if len(after) < 3 or after[-1] < after[0] * EVAL_RISE:
+    if len(after) < 2 or after[-1] < after[0] * (EVAL_RISE if len(after) >= _FEW else EVAL_RISE_AT_ONCE):
         return []
     best, last = series[low][0], series[-1][0]
     found = [

@@ -38,6 +38,8 @@ _RUNTIME = re.compile(
 _TABLE = re.compile(r"^\s+([\w/.@-]+)\s+=\s+(\S+)\s*$")
 _METRICS = re.compile(r"\*{5} (train|eval|predict) metrics \*{5}")
 _SCORE = re.compile(r"^\|\s*([\w:./-]*)\s*\|[^|]*\|(.*)\|")
+_DDP_TIMEOUT = re.compile(r"ddp_timeout[\"']?[=: ]+(\d+)")
+_ATTENTION = re.compile(r"Using (FlashAttention-2|torch SDPA|eager\w*|\w+) for faster training")
 _CHAT_VALUE = re.compile(r"\b(ppl|loss): ([\d.]+)")
 _SLURM = re.compile(r"\b(JobState|Reason|RunTime|TimeLimit|ExitCode|DerivedExitCode)=(\S+)")
 _TRES_GPUS = re.compile(r"gres/gpu(?::\w+)?=(\d+)")
@@ -71,7 +73,7 @@ _ORIGINS: tuple[tuple[str, str], ...] = (
 TRIGGERS = (
     " = ", "heckpoint", "ontinuing", "esum", "orld", "initialized with", "Number of processes", "***** ", "JobState",
     "RunTime", "TRES", "Reason=", "ppl: ", "chosen: ", "untime: ", "stage", "run_", "Selected Tasks", "with arguments",
-    "lighteval", "Verbosity", "evaluator", *_ENDED_WELL, *(part for _, part in _PHASES),
+    "lighteval", "Verbosity", "evaluator", "ddp_timeout", "faster training", *_ENDED_WELL, *(part for _, part in _PHASES),
 )  # fmt: skip
 """Literals without which a line says nothing about the job (rows of a table begin with a bar)."""
 
@@ -102,6 +104,9 @@ class JobLines:
     scores: dict[str, float] = field(default_factory=dict)
     slurm: dict[str, str] = field(default_factory=dict)
     gpus: int | None = None
+    ddp_timeout: float | None = None
+    attention: str | None = None
+    """The attention kernel that the model loader names."""
     datasets: list[str] = field(default_factory=list)
     chat: dict[str, float] = field(default_factory=dict)
     """What DeepSpeed-Chat prints outside of step lines: perplexity and loss before training."""
@@ -125,6 +130,10 @@ class JobLines:
             self._take_table(text)
         if "=" in text and ("JobState" in text or "RunTime" in text or "TRES" in text or "Reason=" in text):
             self._take_slurm(text)
+        if "ddp_timeout" in text and (found := _DDP_TIMEOUT.search(text)):
+            self.ddp_timeout = float(found[1])
+        if "faster training" in text and (found := _ATTENTION.search(text)):
+            self.attention = found[1]
         if text.startswith(("ppl: ", "chosen: ")):
             self._take_chat(text)
         self._take_phase(text)

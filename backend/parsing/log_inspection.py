@@ -6,6 +6,7 @@ variants, whose common facts are the job's.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from backend.parsing.host_facts import HostFacts, host_json, parse_host_facts
 from backend.parsing.log_facts import STOPPED_CAUSES, LogFacts, unique
 from backend.parsing.log_hints import LogHints, read_hints
 from backend.parsing.performance import check_gpu_table
-from backend.parsing.signatures import SIGNATURES
+from backend.parsing.signatures import OWN, PEER, SIGNATURES
 from backend.parsing.telemetry.rocm_smi import parse_concise
 from backend.parsing.trainer_log_facts import trainer_log_facts, trainer_state_facts
 
@@ -27,6 +28,12 @@ for _one in SIGNATURES:
 _NEARLY_ALL = 0.95
 """A source with this share of the points is as complete as the others: then the one with more digits speaks."""
 _LOG_NAMES = (".log", ".out", ".err", ".txt", ".stdout", ".stderr")
+_COMMON_FIELDS = (
+    "points", "last_step", "total_steps", "first_failing_rank", "final_loss", "eval_points", "phase", "world_size",
+    "resumed_from_step",
+)  # fmt: skip
+_NODE_NAME = re.compile(r"(?:node|host|rank|worker|gpu)[-_]?\w*\d")
+_DRIVER_BYTES = re.compile(rb"VRAM Total Memory \(B\): (\d{9,13})")
 _HOST_NAMES = ("env", "host", "environment", "versions", "system")
 
 
@@ -44,20 +51,24 @@ def inspect_logs(files: Mapping[str, bytes]) -> LogFacts | None:
     hosts = {
         name: parse_host_facts(data.decode("utf-8", "replace")) for name, data in files.items() if _is_host_file(name)
     }
-    logs = {
+    answers = {
         name: inspect_log(name, data, hints)
         for name, data in sorted(files.items())
         if is_log(name, data) and name not in hosts
     }
-    answers = dict(logs)
+    tables = {name: facts for name, facts in answers.items() if facts.detected_format == "rocm_smi_table"}
+    logs = {name: facts for name, facts in answers.items() if name not in tables}
     for name, host in hosts.items():
-        table = inspect_table(files[name])
-        answers[name] = table or _host_answer(host)
+        answers[name] = inspect_table(files[name]) or _host_answer(host)
     if not logs:
         return _alone(answers)
-    whole = logs[next(iter(logs))] if len(logs) == 1 else _join(logs)
-    whole = _with_hosts(whole, hosts, answers)
-    return replace(whole, files=answers)
+    whole = next(iter(logs.values())) if len(logs) == 1 else _join(logs, hints)
+    for table in tables.values():
+        whole = replace(
+            whole, warnings=unique([*whole.warnings, *table.warnings]), facts={**table.facts, **whole.facts}
+        )
+    whole = _with_hosts(whole, hosts)
+    return replace(_with_capacity(whole, _driver_gib(files)), files=answers)
 
 
 def read_log_facts(files: Mapping[str, bytes]) -> dict[str, object]:
@@ -115,13 +126,21 @@ def _alone(answers: Mapping[str, LogFacts]) -> LogFacts | None:
     return replace(next(iter(answers.values())), files=answers)
 
 
-def _with_hosts(whole: LogFacts, hosts: Mapping[str, HostFacts], answers: Mapping[str, LogFacts]) -> LogFacts:
+def _with_hosts(whole: LogFacts, hosts: Mapping[str, HostFacts]) -> LogFacts:
     for host in hosts.values():
         whole = replace(
             whole, warnings=unique([*whole.warnings, *host.warnings]), facts={**host_json(host), **whole.facts}
         )
         whole = _with_capacity(whole, host.card_gib)
     return whole
+
+
+def _driver_gib(files: Mapping[str, bytes]) -> float | None:
+    """Memory of one card as rocm-smi or amd-smi prints it, in any of the files."""
+    for data in files.values():
+        if found := _DRIVER_BYTES.search(data[: 1 << 20]):
+            return int(found[1]) / (1 << 30)
+    return None
 
 
 def _with_capacity(whole: LogFacts, card_gib: float | None) -> LogFacts:
@@ -140,14 +159,14 @@ def _with_capacity(whole: LogFacts, card_gib: float | None) -> LogFacts:
     )
 
 
-def _join(logs: Mapping[str, LogFacts]) -> LogFacts:
+def _join(logs: Mapping[str, LogFacts], hints: LogHints) -> LogFacts:
     """One answer for several logs."""
     bases = {name.rsplit("/", 1)[-1].lower(): facts for name, facts in logs.items()}
-    if "console.log" in bases and len(set(bases)) > 1 and not _same_run(bases):
-        return bases["console.log"]
     if _same_run(bases):
         return _merge_run(bases)
-    return _common(list(logs.values()))
+    if "console.log" in bases and len(bases) > 1:
+        return bases["console.log"]
+    return _with_kernels(_common(logs), list(logs.values()))
 
 
 def _same_run(bases: Mapping[str, LogFacts]) -> bool:
@@ -206,30 +225,43 @@ def _fill(into: LogFacts, source: LogFacts, *, overwrite: bool) -> LogFacts:
     return replace(into, facts=facts, **changes)
 
 
-def _common(facts: Sequence[LogFacts]) -> LogFacts:
-    """What variants share; the cause that most of them name, the more exact one when they are level."""
+def _common(logs: Mapping[str, LogFacts]) -> LogFacts:
+    """What variants share; the cause that most of them name, the more exact one when they are level.
+
+    Logs of several nodes are views of one job: a node that only waited for another one names no cause.
+    """
+    facts = list(logs.values())
     causes = Counter(one.root_cause for one in facts if one.root_cause)
-    root = max(causes, key=lambda code: (causes[code], _WEIGHTS.get(code, 0)), default=None)
-    speaking = next((one for one in facts if one.root_cause == root and root is not None), facts[0])
+    own = {code: count for code, count in causes.items() if _WEIGHTS.get(code, OWN) > PEER} or dict(causes)
+    root = max(own, key=lambda code: (own[code], _WEIGHTS.get(code, OWN)), default=None)
+    speaker = next(
+        (name for name, one in logs.items() if one.root_cause == root and root is not None), next(iter(logs))
+    )
     changes: dict[str, object] = {}
-    for name in (
-        "points",
-        "last_step",
-        "total_steps",
-        "first_failing_rank",
-        "final_loss",
-        "eval_points",
-        "phase",
-        "world_size",
-        "resumed_from_step",
-    ):
+    for name in _COMMON_FIELDS:
         values = {getattr(one, name) for one in facts}
         changes[name] = values.pop() if len(values) == 1 else None
+    if root is not None and _are_nodes(logs):
+        changes |= {"first_failing_node": speaker, "first_failing_rank": logs[speaker].first_failing_rank}
     return replace(
-        speaking, root_cause=root, outcome=_common_outcome(facts), detected_format=_common_format(facts),
-        errors=tuple(code for code in speaking.errors), warnings=unique([code for one in facts for code in one.warnings]),
+        logs[speaker], root_cause=root, outcome=_common_outcome(facts), detected_format=_common_format(facts),
+        warnings=unique([code for one in facts for code in one.warnings]),
         notes=unique([code for one in facts for code in one.notes]), **changes,  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _are_nodes(logs: Mapping[str, LogFacts]) -> bool:
+    return all(_NODE_NAME.search(name.rsplit("/", 1)[-1].lower()) for name in logs)
+
+
+def _with_kernels(whole: LogFacts, facts: Sequence[LogFacts]) -> LogFacts:
+    """The same job with two attention kernels: a flash kernel that is not faster had too little to do."""
+    timed = [one.facts for one in facts if {"attention", "seconds_per_step"} <= one.facts.keys()]
+    speeds = {str(one["attention"]): one["seconds_per_step"] for one in timed}
+    flash, plain = speeds.get("FlashAttention-2"), speeds.get("torch SDPA")
+    if whole.root_cause is not None or not isinstance(flash, float) or not isinstance(plain, float) or flash <= plain:
+        return whole
+    return replace(whole, root_cause="short_sequences", errors=unique([*whole.errors, "short_sequences"]))
 
 
 def _common_outcome(facts: Sequence[LogFacts]) -> str | None:

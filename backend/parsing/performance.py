@@ -1,11 +1,13 @@
-"""Times, rates and settings in logs into hints about speed: where time goes although nothing failed."""
+"""Times, rates and settings in logs and recorder lines into hints about speed: where time goes although nothing failed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
+from backend.domain.metrics import StepRecord
 from backend.domain.problem import Severity
 from backend.parsing.log_hints import LogHints
 
@@ -17,7 +19,13 @@ LONG_PREPROCESSING_SECONDS = 1800.0
 BUBBLE_SHARE = 0.10
 DATA_SHARE = 0.25
 WAITING_POWER_SHARE = 0.45
+IDLE_PERCENT = 5
 SECONDS_PER_LONG_EXAMPLE = 20.0
+STALL_FACTOR = 10.0
+STALL_SECONDS = 120.0
+DRIFT_FACTOR = 1.2
+STRAGGLER_FACTOR = 1.15
+_ENOUGH_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +37,58 @@ class SpeedFinding:
     evidence: str
 
 
-def check_console_speed(reader: ConsoleReader, outcome: str, hints: LogHints) -> list[SpeedFinding]:
+def check_console_speed(reader: ConsoleReader, hints: LogHints) -> list[SpeedFinding]:
     """Hints in a console."""
-    found = [*_check_preprocessing(reader), *_check_pipeline(reader), *_check_data(reader), *_check_throughput(reader)]
-    found += _check_timeout(reader, hints)
-    return found
+    return [
+        *_check_preprocessing(reader), *_check_pipeline(reader), *_check_data(reader), *_check_throughput(reader),
+        *_check_timeout(reader, hints),
+    ]  # fmt: skip
+
+
+def check_steps(steps: Sequence[StepRecord], *, seconds_since_last: float | None = None) -> list[SpeedFinding]:
+    """Hints in the recorder's steps of all ranks, oldest first. `seconds_since_last`: time without a step until now."""
+    by_rank: dict[int, list[StepRecord]] = {}
+    for one in steps:
+        by_rank.setdefault(one.rank, []).append(one)
+    if not by_rank:
+        return []
+    first = by_rank[min(by_rank)]
+    return [
+        *_check_stall([one.seconds for one in first], seconds_since_last), *_check_drift([one.seconds for one in first]),
+        *_check_waiting_for_data(first), *_check_stragglers(by_rank),
+    ]  # fmt: skip
+
+
+def check_gpu_table(rows: Sequence[GpuRow]) -> list[SpeedFinding]:
+    """Hints in one table of a GPU tool: busy at low power is waiting, as is one idle GPU among busy ones."""
+    waiting = [row.index for row in rows if _is_waiting(row)]
+    busy = [row for row in rows if row.gfx_activity_percent is not None and row.gfx_activity_percent >= 95]
+    idle = [row.index for row in rows if _is_idle_with_memory(row)]
+    if waiting:
+        return [_misleads(f"GPU {_names(waiting)}: 100 % busy at low power")]
+    if busy and idle:
+        return [_misleads(f"GPU {_names(idle)} is idle while {len(busy)} others are 100 % busy: they wait for it")]
+    return []
+
+
+def _misleads(evidence: str) -> SpeedFinding:
+    return SpeedFinding(code="utilisation_misleads", severity=Severity.WARNING, evidence=evidence)
+
+
+def _names(numbers: Sequence[int]) -> str:
+    return ", ".join(str(one) for one in numbers)
+
+
+def _is_waiting(row: GpuRow) -> bool:
+    if row.gfx_activity_percent is None or row.socket_power_watts is None or row.gfx_activity_percent < 95:
+        return False
+    limit = row.power_cap_watts or 0
+    return bool(limit) and row.socket_power_watts < WAITING_POWER_SHARE * limit
+
+
+def _is_idle_with_memory(row: GpuRow) -> bool:
+    idle = row.gfx_activity_percent is not None and row.gfx_activity_percent <= IDLE_PERCENT
+    return idle and (row.vram_used_percent or 0) > IDLE_PERCENT
 
 
 def _check_preprocessing(reader: ConsoleReader) -> list[SpeedFinding]:
@@ -42,19 +97,9 @@ def _check_preprocessing(reader: ConsoleReader) -> list[SpeedFinding]:
         return []
     found = []
     if bar.elapsed >= LONG_PREPROCESSING_SECONDS and reader.bars.step is None:
-        found.append(
-            SpeedFinding(
-                code="gpu_idle_in_preprocessing", severity=Severity.WARNING, evidence=f"{bar.desc} {bar.elapsed:.0f} s"
-            )
-        )
+        found.append(_warning("gpu_idle_in_preprocessing", f"{bar.desc} {bar.elapsed:.0f} s"))
     if bar.done and bar.elapsed / bar.done >= SECONDS_PER_LONG_EXAMPLE:
-        found.append(
-            SpeedFinding(
-                code="long_sequences",
-                severity=Severity.WARNING,
-                evidence=f"{bar.elapsed / bar.done:.0f} s for one example",
-            )
-        )
+        found.append(_warning("long_sequences", f"{bar.elapsed / bar.done:.0f} s for one example"))
     return found
 
 
@@ -63,76 +108,101 @@ def _check_pipeline(reader: ConsoleReader) -> list[SpeedFinding]:
     waiting = times.get("pipe_recv_grad", 0.0)
     work = times.get("forward", 0.0) + times.get("backward", 0.0)
     if work and waiting / work >= BUBBLE_SHARE:
-        return [
-            SpeedFinding(
-                code="pipeline_bubble",
-                severity=Severity.WARNING,
-                evidence=f"pipe_recv_grad {waiting:.0f} ms of {work:.0f} ms work",
-            )
-        ]
+        return [_warning("pipeline_bubble", f"pipe_recv_grad {waiting:.0f} ms of {work:.0f} ms work")]
     return []
 
 
 def _check_data(reader: ConsoleReader) -> list[SpeedFinding]:
+    """Waiting for data in DeepSpeed's timers, Megatron's, or step lines in words."""
     times = reader.deepspeed.times
     waiting = times.get("batch_input", 0.0)
-    work = times.get("forward", 0.0) + times.get("backward", 0.0)
-    if work and waiting / (work + waiting) >= DATA_SHARE:
-        return [
-            SpeedFinding(
-                code="data_starved",
-                severity=Severity.ERROR,
-                evidence=f"batch_input {waiting:.0f} ms of {work + waiting:.0f} ms",
-            )
-        ]
+    whole = waiting + times.get("forward", 0.0) + times.get("backward", 0.0)
+    if whole > waiting and waiting / whole >= DATA_SHARE:
+        return [_starved(f"batch_input {waiting:.0f} ms of {whole:.0f} ms")]
+    timers, steps = reader.steps.timers, reader.steps.lines
+    whole = steps[-1].values.get("milliseconds_per_step", 0.0) if steps else 0.0
+    waiting = timers.get("batch-generator", 0.0)
+    if whole and waiting / whole >= DATA_SHARE:
+        return [_starved(f"batch-generator {waiting:.0f} ms of {whole:.0f} ms a step")]
+    rows = [line.values for line in reader.steps.lines[-64:] if {"data_seconds", "step_seconds"} <= line.values.keys()]
+    if rows:
+        waiting, whole = median(row["data_seconds"] for row in rows), median(row["step_seconds"] for row in rows)
+        if whole and waiting / whole >= DATA_SHARE:
+            return [_starved(f"data {waiting:g} s of {whole:g} s a step")]
     return []
 
 
 def _check_throughput(reader: ConsoleReader) -> list[SpeedFinding]:
     rows = [row.values["throughput"] for row in reader.rows.train if "throughput" in row.values]
     if rows and not any(rows):
-        return [
-            SpeedFinding(
-                code="throughput_zero",
-                severity=Severity.NOTE,
-                evidence="throughput is 0.00 in every row: it was not counted",
-            )
-        ]
+        evidence = "throughput is 0.00 in every row: it was not counted"
+        return [SpeedFinding(code="throughput_zero", severity=Severity.NOTE, evidence=evidence)]
     return []
 
 
 def _check_timeout(reader: ConsoleReader, hints: LogHints) -> list[SpeedFinding]:
     """A timeout that was asked for and is not the one in force."""
-    if hints.ddp_timeout is None or not reader.rccl.timeouts:
+    asked = hints.ddp_timeout or hints.timeout_variable or reader.job.ddp_timeout
+    if asked is None or not reader.rccl.timeouts:
         return []
-    asked = hints.ddp_timeout * 1000
     used = reader.rccl.timeouts[0].timeout_ms
-    if used is not None and abs(used - asked) > 0.01 * asked:
+    if used is not None and abs(used - asked * 1000) > 10 * asked:
+        return [_warning("timeout_setting_ignored", f"{asked:g} s asked for, {used / 1000:g} s used")]
+    return []
+
+
+def _check_stall(seconds: Sequence[float], since: float | None) -> list[SpeedFinding]:
+    if since is None or len(seconds) < 3:
+        return []
+    usual = median(seconds[-64:])
+    if since > max(STALL_SECONDS, STALL_FACTOR * usual):
         return [
             SpeedFinding(
-                code="timeout_setting_ignored",
-                severity=Severity.WARNING,
-                evidence=f"ddp_timeout {asked / 1000:g} s, used {used / 1000:g} s",
+                code="stalled", severity=Severity.ERROR, evidence=f"no step for {since:.0f} s, usual {usual:.3g} s"
             )
         ]
     return []
 
 
-def check_gpu_table(rows: Sequence[GpuRow]) -> list[SpeedFinding]:
-    """Hints in one table of a GPU tool: busy at low power is waiting (a kernel that spins in a collective)."""
-    waiting = [row.index for row in rows if _is_waiting(row)]
-    if waiting:
-        names = ", ".join(str(one) for one in waiting)
-        return [
-            SpeedFinding(
-                code="utilisation_misleads", severity=Severity.WARNING, evidence=f"GPU {names}: 100 % busy at low power"
-            )
-        ]
+def _check_drift(seconds: Sequence[float]) -> list[SpeedFinding]:
+    """Steps become slower and slower; the first ones are left out (compilation, caches)."""
+    steady = seconds[len(seconds) // 8 :]
+    if len(steady) < _ENOUGH_STEPS:
+        return []
+    quarter = len(steady) // 4
+    early, late = median(steady[:quarter]), median(steady[-quarter:])
+    if early > 0 and late / early >= DRIFT_FACTOR:
+        return [_warning("slow_drift", f"a step took {early:.3g} s and takes {late:.3g} s")]
     return []
 
 
-def _is_waiting(row: GpuRow) -> bool:
-    if row.gfx_activity_percent is None or row.socket_power_watts is None or row.gfx_activity_percent < 95:
-        return False
-    limit = row.power_cap_watts or 0
-    return bool(limit) and row.socket_power_watts < WAITING_POWER_SHARE * limit
+def _check_waiting_for_data(steps: Sequence[StepRecord]) -> list[SpeedFinding]:
+    recent = steps[-64:]
+    whole = sum(one.seconds for one in recent)
+    waiting = sum(one.data_seconds for one in recent)
+    if len(recent) >= _ENOUGH_STEPS and whole > 0 and waiting / whole >= DATA_SHARE:
+        return [_starved(f"{waiting / whole:.0%} of the time of the last {len(recent)} steps")]
+    return []
+
+
+def _check_stragglers(by_rank: Mapping[int, Sequence[StepRecord]]) -> list[SpeedFinding]:
+    """Ranks wait for one another in each step, so the late one shows in the time before the collective: waiting for data."""
+    enough = {rank: steps[-64:] for rank, steps in by_rank.items() if len(steps) >= _ENOUGH_STEPS}
+    waits = {rank: median(one.data_seconds for one in steps) for rank, steps in enough.items()}
+    if len(waits) < 2:
+        return []
+    usual = median(waits.values())
+    step = median(one.seconds for one in by_rank[min(by_rank)][-64:])
+    slow = {rank: wait for rank, wait in waits.items() if step > 0 and wait - usual > (STRAGGLER_FACTOR - 1) * step}
+    if not slow:
+        return []
+    worst = max(slow, key=lambda rank: slow[rank])
+    return [_warning("straggler", f"rank {worst} waits {slow[worst]:.3g} s for data, the others {usual:.3g} s")]
+
+
+def _warning(code: str, evidence: str) -> SpeedFinding:
+    return SpeedFinding(code=code, severity=Severity.WARNING, evidence=evidence)
+
+
+def _starved(evidence: str) -> SpeedFinding:
+    return SpeedFinding(code="data_starved", severity=Severity.ERROR, evidence=evidence)

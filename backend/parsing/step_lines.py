@@ -43,9 +43,19 @@ TRIGGERS = (
     "[train] step=",
     "oss",
     "OSS",
+    "step:",
+    "Epoch: [",
+    " ..",
 )
 """Literals without which a line holds no point."""
+_IMAGENET = re.compile(
+    r"Epoch: \[(\d+)\]\s*\[\s*(\d+)/(\d+)\]\s+Time\s+([\d.]+).*?Data\s+([\d.]+).*?Loss\s+([\d.e+-]+)"
+)
+_VERL = re.compile(r"^step:(\d+) - (.*:.*)")
+_MEGATRON_TIMER = re.compile(r"^\s+([a-z][\w-]*) \.{2,}:? ?\(([\d.]+), ([\d.]+)\)")
 _NAMES = {
+    "data time": "data_seconds", "data": "data_seconds", "data loading time": "data_seconds", "dataload": "data_seconds",
+    "iter time": "step_seconds", "step time": "step_seconds", "batch time": "step_seconds", "time": "step_seconds",
     "lm loss": "loss", "learning rate": "learning_rate", "lr": "learning_rate", "grad norm": "grad_norm",
     "gradnorm": "grad_norm", "train loss": "loss", "training loss": "loss", "loss scale": "loss_scale",
     "number of skipped iterations": "skipped_iterations", "number of nan iterations": "nan_iterations",
@@ -57,7 +67,8 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """One point. `form`: megatron, rlhf, pipeline, words or callback; `kind`: train, eval, reward, progress or rate."""
+    """One point. `form`: megatron, rlhf, pipeline, words, verl, timer or callback; `kind`: train, eval, reward, progress,
+    rate or timer."""
 
     form: str
     kind: str
@@ -77,9 +88,25 @@ def parse_step_line(text: str) -> StepLine | None:
         return StepLine(form="pipeline", kind="train", step=int(found[1]), total=None, values=values)
     if text.startswith("[train] step=") and (found := _CALLBACK.match(text)):
         return StepLine(form="callback", kind="progress", step=int(found[1]), total=int(found[2]), values={})
+    if text.startswith("step:") and (found := _VERL.match(text)):
+        return StepLine(form="verl", kind="train", step=int(found[1]), total=None, values=_verl_values(found[2]))
+    if "Epoch: [" in text and (found := _IMAGENET.search(text)):
+        values = {"step_seconds": float(found[4]), "data_seconds": float(found[5]), "loss": _float(found[6])}
+        return StepLine(form="words", kind="train", step=int(found[2]), total=int(found[3]), values=values)
+    if text[:1] == " " and (found := _MEGATRON_TIMER.match(text)):
+        return StepLine(form="timer", kind="timer", step=None, total=None, values={found[1]: float(found[3])})
     if "oss" in text or "OSS" in text:
         return _parse_words(text)
     return None
+
+
+def _verl_values(text: str) -> dict[str, float]:
+    values = {}
+    for part in text.split(" - "):
+        name, _, value = part.rpartition(":")
+        if name and (number := parse_number(value)) is not None:
+            values[name] = number
+    return values
 
 
 def _parse_megatron(text: str) -> StepLine | None:
@@ -96,7 +123,7 @@ def _parse_megatron(text: str) -> StepLine | None:
 def _fields(text: str) -> dict[str, float]:
     values = {}
     for name, value in _FIELD.findall(text):
-        number = parse_number(value)
+        number = parse_number(value.split("/")[0])  # Primus prints the current value and the mean
         if number is not None:
             key = name.strip().lower()
             values[_NAMES.get(key, key.replace(" ", "_"))] = number

@@ -50,7 +50,7 @@ class TrainBars:
 
     def take(self, bar: Bar, *, nested: bool) -> bool:
         """True when the bar may count training steps. `nested`: the terminal moves up after it (a bar inside a bar)."""
-        if bar.desc and not _TRAIN_DESC.match(bar.desc) and "loss" not in bar.values:
+        if bar.desc and not _TRAIN_DESC.match(bar.desc) and not any("loss" in name for name in bar.values):
             self._take_described(bar)
             return False
         if bar.total not in self._candidates and len(self._candidates) >= _MAX_TOTALS:

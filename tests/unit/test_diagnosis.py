@@ -11,6 +11,7 @@ from backend.parsing.causes import CAUSES, FINDINGS, remedy_of
 from backend.parsing.diagnosis import KnownRun, diagnose, diagnose_windows
 from backend.parsing.signatures import REMARKS, SIGNATURES
 from tests.unit.log_cases import case_names, load_case
+from tests.unit.regex_examples import examples
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
 DOCS = Path(__file__).parents[2] / "docs" / "diagnosis.md"
@@ -118,3 +119,14 @@ def test_two_windows_of_a_large_console_are_enough() -> None:
         )
         assert found.root_cause == "gpu_oom"
         assert console[found.evidence[0].offset :].startswith(b"torch.OutOfMemoryError"), tail_size
+
+
+def test_the_literals_of_a_signature_stand_in_what_it_matches() -> None:
+    """A match without one of them would be overlooked."""
+    tried = 0
+    for one in (*SIGNATURES, *REMARKS):
+        for text in examples(one.pattern):
+            if one.pattern.search(text):
+                tried += 1
+                assert any(need in text for need in one.needs), (one.code, one.needs, text)
+    assert tried > 500
