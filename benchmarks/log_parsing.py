@@ -43,7 +43,8 @@ def words(step: int) -> bytes:
 def deepspeed(step: int) -> bytes:
     """The two lines of steps_per_print."""
     return (
-        b"[2026-05-04 07:31:14,976] [INFO] [logging.py:96:log_dist] [Rank 0] step=%d, skipped=5, lr=[1.19e-05], mom=[(0.9, 0.95)]\n"
+        b"[2026-05-04 07:31:14,976] [INFO] [logging.py:96:log_dist] [Rank 0] step=%d, skipped=5, lr=[1.19e-05], mom=[(0.9, 0.95)]"
+        b"\n"
         b"[2026-05-04 07:31:15,003] [INFO] [timer.py:199:stop] epoch=0/micro_step=%d/global_step=%d, "
         b"RunningAvgSamplesPerSec=88.91, CurrSamplesPerSec=88.49, MemAllocated=2.71GB, MaxMemAllocated=17.38GB\n"
     ) % (step, step, step)

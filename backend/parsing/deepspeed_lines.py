@@ -8,25 +8,27 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from backend.parsing.trainer_dict import parse_number
+
+_NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _STEP = re.compile(
     r"(?:\[Rank (\d+)\] )?step=(\d+), skipped=(\d+), lr=\[([^\]]*)\](?:, mom=\[(.*?)\](?=$|\s|\[\d{4}))?"
 )
 _TIMER = re.compile(
-    r"(?:epoch=(\d+)/)?micro_step=(\d+)/global_step=(\d+), RunningAvgSamplesPerSec=([\d.]+), CurrSamplesPerSec=([\d.]+)"
-    r"(?:, MemAllocated=([\d.]+)GB, MaxMemAllocated=([\d.]+)GB)?"
+    rf"(?:epoch=(\d+)/)?micro_step=(\d+)/global_step=(\d+), RunningAvgSamplesPerSec=({_NUMBER}), "
+    rf"CurrSamplesPerSec=({_NUMBER})(?:, MemAllocated=({_NUMBER})GB, MaxMemAllocated=({_NUMBER})GB)?"
 )
-_OLD_RATE = re.compile(r"(?:(\d+)/(\d+), )?(?:RunningAvg|Curr?|Avg)?SamplesPerSec=([\d.]+)")
+_OLD_RATE = re.compile(rf"(?:(\d+)/(\d+), )?(?:RunningAvg|Curr?|Avg)?SamplesPerSec=({_NUMBER})")
 _SCALE = re.compile(
     r"(?:OVERFLOW! Rank (?P<rank>\d+) Skipping step\.|Overflow detected\. Skipping step\.)\s*"
-    r"Attempted loss scale: (?P<tried>[\d.e+]+), (?:reducing to (?P<to>[\d.e+]+)|but hysteresis is (?P<left>\d+))"
+    rf"Attempted loss scale: (?P<tried>{_NUMBER}), (?:reducing to (?P<to>{_NUMBER})|but hysteresis is (?P<left>\d+))"
 )
 _ITERATION = re.compile(r"Grad overflow on iteration:? (\d+)")
-_REDUCING = re.compile(r"Reducing dynamic loss scale from ([\d.e+]+) to ([\d.e+]+)")
+_REDUCING = re.compile(rf"Reducing dynamic loss scale from ({_NUMBER}) to ({_NUMBER})")
 _TIME = re.compile(r"time \(ms\) \| (.*?)(?=\[\d{4}-|$)")
-_PART = re.compile(r"([a-z_]+): ([\d.]+)")
+_PART = re.compile(r"([a-z_]+): (\d+(?:\.\d+)?)")
 _EXITS = re.compile(r"Process (\d+) exits successfully")
 _KILLING = re.compile(r"Killing subprocess (\d+)")
-_MEMORY = re.compile(r"Max(?:_?)MemAllocated[= ]+([\d.]+) ?GB|Max_MA ([\d.]+) GB")
 _NOT_SAVED = re.compile(r"Did not save the model .* because `?(stage3_gather\w*)`? is False")
 _MINIMUM = "Current loss scale already at minimum"
 TRIGGERS = (
@@ -106,7 +108,7 @@ class DeepSpeedLines:
     def _take_step(self, text: str) -> None:
         for match in _STEP.finditer(text) if ", skipped=" in text else ():
             self.lines += 1
-            rates = tuple(float(rate) for rate in match[4].split(",") if rate.strip())
+            rates = tuple(number for part in match[4].split(",") if (number := parse_number(part)) is not None)
             self._take_engine(EngineStep(step=int(match[2]), skipped=int(match[3]), learning_rates=rates))
             self.param_groups = len(rates) or None
         timers = list(_TIMER.finditer(text)) if "SamplesPerSec" in text else []

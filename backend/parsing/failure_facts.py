@@ -26,7 +26,7 @@ def memory_gib(text: str, pattern: str) -> float | None:
 
 
 _GIB = {"KiB": 1 / (1 << 20), "MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0, "bytes": 1 / (1 << 30)}
-_AMOUNT = r"([\d.]+) ([KMGT]iB)"
+_AMOUNT = r"(\d+(?:\.\d+)?) ([KMGT]iB)"
 _OOM_PARTS = (
     ("tried", rf"Tried to allocate {_AMOUNT}"),
     ("capacity", rf"total capacity of {_AMOUNT}"),

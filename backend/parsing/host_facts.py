@@ -27,7 +27,8 @@ _SLOW_VALUES = {
     "NCCL_DEBUG": {"INFO", "TRACE"},
 }  # fmt: skip
 _CARD_MIB = re.compile(
-    r"(\d{4,7}) ?MiB|VRAM[^\n]*?:\s*(\d{10,13})\b|([\d.]+) ?G(?:i)?B each|(\d{2,3}) ?GB (?:HBM|VRAM)", re.IGNORECASE
+    r"(\d{4,7}) ?MiB|VRAM[^\n]*?:\s*(\d{10,13})\b|(\d+(?:\.\d+)?) ?G(?:i)?B each|(\d{2,3}) ?GB (?:HBM|VRAM)",
+    re.IGNORECASE,
 )
 
 

@@ -33,14 +33,15 @@ _RESUME = (
     re.compile(r"successfully loaded checkpoint from \S+ .*at iteration (\d+)"),
 )
 _RUNTIME = re.compile(
-    r"Train(?:ing)? Runtime: ([\d.]+) ?(\w+)(?:.*?Throughput: ([\d.,]+) ?(tokens/sec\S*))?", re.IGNORECASE
+    r"Train(?:ing)? Runtime: (\d+(?:\.\d+)?) ?(\w+)(?:.*?Throughput: (\d[\d,]*(?:\.\d+)?) ?(tokens/sec\S*))?",
+    re.IGNORECASE,
 )
 _TABLE = re.compile(r"^\s+([\w/.@-]+)\s+=\s+(\S+)\s*$")
 _METRICS = re.compile(r"\*{5} (train|eval|predict) metrics \*{5}")
 _SCORE = re.compile(r"^\|\s*([\w:./-]*)\s*\|[^|]*\|(.*)\|")
 _DDP_TIMEOUT = re.compile(r"ddp_timeout[\"']?[=: ]+(\d+)")
 _ATTENTION = re.compile(r"Using (FlashAttention-2|torch SDPA|eager\w*|\w+) for faster training")
-_CHAT_VALUE = re.compile(r"\b(ppl|loss): ([\d.]+)")
+_CHAT_VALUE = re.compile(r"\b(ppl|loss): (\d+(?:\.\d+)?)")
 _SLURM = re.compile(r"\b(JobState|Reason|RunTime|TimeLimit|ExitCode|DerivedExitCode)=(\S+)")
 _TRES_GPUS = re.compile(r"gres/gpu(?::\w+)?=(\d+)")
 _STAGE = re.compile(

@@ -79,7 +79,9 @@ def _is_config(name: str) -> bool:
 
 
 def _number(text: str, key: str) -> float | None:
-    found = re.search(rf"(?:^\s*{key}:\s*|--{key}[ =]){'[ ]*'}[\"']?(-?\d[\d.]*(?:[eE][+-]?\d+)?)", text, re.MULTILINE)
+    found = re.search(
+        rf"(?:^\s*{key}:\s*|--{key}[ =]){'[ ]*'}[\"']?(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)", text, re.MULTILINE
+    )
     return float(found[1]) if found else None
 
 

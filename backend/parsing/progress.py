@@ -42,11 +42,12 @@ def find_bar(text: str, at: int = 0) -> Bar | None:
     match = _BAR.match(text, _description_start(text, max(at, percent - _MAX_DESCRIPTION), percent))
     if match is None:
         return None
-    post = match["post"] or ""
+    done, total = _count(match["done"]), _count(match["total"])
+    if done is None or total is None:
+        return None
     return Bar(
-        desc=match["desc"].strip(), done=_count(match["done"]), total=_count(match["total"]),
-        elapsed=parse_clock(match["elapsed"]), left=parse_clock(match["left"]), seconds_per_item=_seconds_per_item(match),
-        values={key: float(value) for key, value in _POST.findall(post)},
+        desc=match["desc"].strip(), done=done, total=total, elapsed=parse_clock(match["elapsed"]),
+        left=parse_clock(match["left"]), seconds_per_item=_seconds_per_item(match), values=_values(match["post"] or ""),
         start=match.start("desc") if match["desc"].strip() else match.start("percent"), stop=match.end(),
     )  # fmt: skip
 
@@ -65,13 +66,26 @@ def _description_start(text: str, at: int, percent: int) -> int:
     return max(at, text.rfind("}", at, percent) + 1, text.rfind("]", at, percent) + 1)
 
 
-def _count(text: str) -> int:
-    scale = _SCALE.get(text[-1], 1.0)
-    return round(float(text.rstrip("kMG").replace(",", "")) * scale)
+def _count(text: str) -> int | None:
+    number = _float(text.rstrip("kMG").replace(",", ""))
+    return None if number is None else round(number * _SCALE.get(text[-1], 1.0))
 
 
 def _seconds_per_item(match: re.Match[str]) -> float | None:
-    rate = match["rate"]
-    if rate is None or "?" in rate or not float(rate):
+    rate = _float(match["rate"] or "")
+    if not rate:
         return None
-    return float(rate) if match["unit"] else 1 / float(rate)
+    return rate if match["unit"] else 1 / rate
+
+
+def _values(post: str) -> dict[str, float]:
+    found = {key: _float(value) for key, value in _POST.findall(post)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _float(text: str) -> float | None:
+    """Bars are torn by other ranks: what looks like a number need not be one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -18,12 +18,14 @@ _PPO_OLD = re.compile(
     r"epoch: (\d+)\s*\|\s*step: (\d+)\s*\|\s*ppo_ep: (\d+)\s*\|\s*act_loss: ([^|\s]+)\s*\|\s*cri_loss: ([^|\s]+)"
     r"\s*\|\s*unsuper_loss: ([^|\s]+)"
 )
-_REWARD = re.compile(r"Average reward score: (-?[\d.]+)(?:.*?EMA reward score: (-?[\d.]+))?", re.IGNORECASE)
-_RLHF_RATE = re.compile(
-    r"(End-to-End|Generation|Training)\s*=>\s*Latency: ([\d.]+)s,.*?(?:Samples/sec: ([\d.]+)|BW: ([\d.]+))"
+_REWARD = re.compile(
+    r"Average reward score: (-?\d+(?:\.\d+)?)(?:.*?EMA reward score: (-?\d+(?:\.\d+)?))?", re.IGNORECASE
 )
-_PIPELINE = re.compile(r"\bsteps: (\d+) loss: (\S+) iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)")
-_CALLBACK = re.compile(r"^\[train\] step=(\d+)/(\d+)\b.*?elapsed=([\d.]+)s(?: eta=([\d.]+)s)?")
+_RLHF_RATE = re.compile(
+    r"(End-to-End|Generation|Training)\s*=>\s*Latency: (\d+(?:\.\d+)?)s,.*?(?:Samples/sec: (\d+(?:\.\d+)?)|BW: (\d+(?:\.\d+)?))"
+)
+_PIPELINE = re.compile(r"\bsteps: (\d+) loss: (\S+) iter time \(s\): (\d+(?:\.\d+)?) samples/sec: (\d+(?:\.\d+)?)")
+_CALLBACK = re.compile(r"^\[train\] step=(\d+)/(\d+)\b.*?elapsed=(\d+(?:\.\d+)?)s(?: eta=(\d+(?:\.\d+)?)s)?")
 _WORDS = re.compile(
     r"\b(?:Global )?(?:Step|Iteration|Iter|Batch)s?[ :=]+\[?(\d[\d,]*)(?:\s*(?:/|of)\s*(\d[\d,]*))?\]?\W+(.*\bLoss\b.*)",
     re.IGNORECASE,
@@ -31,7 +33,6 @@ _WORDS = re.compile(
 _WORD_VALUE = re.compile(
     r"\b([A-Za-z][A-Za-z ._-]{0,30}?)\s*[:=]\s*(-?\d[\d.,]*(?:e[+-]?\d+)?|nan|inf)(%?)", re.IGNORECASE
 )
-_MICRO_RATE = re.compile(r"Model Parameters: ([\d.]+) B, Latency: ([\d.]+)s, TFLOPs: ([\d.]+), Samples/sec: ([\d.]+)")
 TRIGGERS = (
     "iteration",
     "PPO Epoch",
@@ -49,10 +50,11 @@ TRIGGERS = (
 )
 """Literals without which a line holds no point."""
 _IMAGENET = re.compile(
-    r"Epoch: \[(\d+)\]\s*\[\s*(\d+)/(\d+)\]\s+Time\s+([\d.]+).*?Data\s+([\d.]+).*?Loss\s+([\d.e+-]+)"
+    r"Epoch: \[(\d+)\]\s*\[\s*(\d+)/(\d+)\]\s+Time\s+(\d+(?:\.\d+)?).*?Data\s+(\d+(?:\.\d+)?).*?"
+    r"Loss\s+(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 )
 _VERL = re.compile(r"^step:(\d+) - (.*:.*)")
-_MEGATRON_TIMER = re.compile(r"^\s+([a-z][\w-]*) \.{2,}:? ?\(([\d.]+), ([\d.]+)\)")
+_MEGATRON_TIMER = re.compile(r"^\s+([a-z][\w-]*) \.{2,}:? ?\((\d+(?:\.\d+)?), (\d+(?:\.\d+)?)\)")
 _NAMES = {
     "data time": "data_seconds", "data": "data_seconds", "data loading time": "data_seconds", "dataload": "data_seconds",
     "iter time": "step_seconds", "step time": "step_seconds", "batch time": "step_seconds", "time": "step_seconds",

@@ -64,3 +64,27 @@ def test_a_log_cut_anywhere_gives_the_same_answer(name: str) -> None:
         for _ in range(4):
             cuts = sorted(chance.sample(range(len(data)), min(9, len(data))))
             assert read([data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]) == whole
+
+
+def damage(data: bytes, chance: random.Random) -> bytes:
+    """Cut, overwritten or reordered, as crashed hosts and several writers leave a log."""
+    way = chance.randrange(4)
+    if way == 0:
+        return data[chance.randrange(len(data)) :]
+    if way == 1:
+        lines = data.split(b"\n")
+        chance.shuffle(lines)
+        return b"\n".join(lines)
+    damaged = bytearray(data)
+    for _ in range(20):
+        damaged[chance.randrange(len(damaged))] = chance.choice(b".,:0123456789[]{}'|%\r\n\xff")
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_a_damaged_log_is_read_without_an_error(name: str) -> None:
+    files, _ = load_case(name)
+    chance = random.Random(name)
+    for _ in range(12):
+        facts = inspect_logs({file: damage(data, chance) if data else data for file, data in files.items()})
+        assert facts is None or facts.to_json()["detected_format"]
