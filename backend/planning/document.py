@@ -35,6 +35,12 @@ def load_document(text: str) -> dict[str, ArgValue]:
 
     Raises InvalidInput with line and column for anything that is not one mapping of plain values.
     """
+    return dict(_load(text))
+
+
+@lru_cache(maxsize=16)
+def _load(text: str) -> Mapping[str, ArgValue]:
+    """One parse serves all questions about a text; nested values are never changed by their users."""
     _check_shape(text)
     if _root(text) is None:
         return {}
