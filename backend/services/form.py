@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from backend.domain.form import Field, FieldError, FormValue
@@ -13,7 +14,7 @@ from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Fix
 from backend.planning.command import shell_command
 from backend.planning.document import render_value
-from backend.planning.fields import FIELDS, visible_fields
+from backend.planning.fields import FIELDS, TEMPLATES, visible_fields
 from backend.planning.form_values import find_changes, load_form, read_values, show_number
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
@@ -79,12 +80,26 @@ class FormService:
         """Names of the training environments, the default first."""
         return tuple(self._api.environments.names())
 
+    def templates(self) -> tuple[str, ...]:
+        """Chat templates that the default training environment knows; those of LLaMA-Factory 0.9.5 until it is described."""
+        environment = self._api.environments.cached()
+        return _templates(environment.description if environment else "") or TEMPLATES
+
     def hardware(self) -> str:
         """Which presets are made for this host: `mi300x` ..., `cpu` without GPUs, "" when the cards are not known."""
         environment = self._api.environments.cached()
         names = " ".join(environment.device_names).lower() if environment else ""
         known = next((preset.hardware for preset in list_presets() if preset.hardware in names), "")
         return known or ("" if self._api.read_devices() or names else "cpu")
+
+
+@lru_cache(maxsize=4)
+def _templates(description: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(description).get("templates")
+    except (ValueError, AttributeError):
+        return ()
+    return tuple(sorted(str(name) for name in names)) if isinstance(names, list) else ()
 
 
 def list_fields() -> tuple[Field, ...]:

@@ -84,9 +84,13 @@ def _schema(environment: TrainingEnvironment) -> TrainerSchema | None:
     return parse_description(described) if described.get("arguments") else None
 
 
+_SUPPLIED = {("missing_key", "output_dir"), ("nothing_to_do", "do_train")}
+"""What a bare train YAML lacks and the launcher gives every run (planning/command.py, train_arguments)."""
+
+
 def join_problems(first: Sequence[Problem], second: Sequence[Problem]) -> list[Problem]:
     """Both lists, worst first; where both found the same fault in a field, the first (it has looked at the host) is kept."""
-    known = {(problem.code, problem.field) for problem in first}
+    known = {(problem.code, problem.field) for problem in first} | _SUPPLIED
     both = [*first, *(problem for problem in second if (problem.code, problem.field) not in known)]
     order = list(Severity)
     return sorted(both, key=lambda problem: order.index(problem.severity))

@@ -230,7 +230,7 @@ def _numbers(form: Form, preview: Preview, texts: Texts) -> tuple[Number, ...]:
         lines.append(Number(label=texts["new.number.processes"], value=str(facts["processes"]), how=how))
     if facts.get("llamafactory"):
         value = texts["new.number.environment"].format(llamafactory=facts["llamafactory"], torch=facts.get("torch"))
-        lines.append(Number(label=texts["new.number.stack"], value=value))
+        lines.append(Number(label=texts["new.number.stack"], value="", how=value))
     return tuple(lines)
 
 

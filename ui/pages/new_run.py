@@ -371,6 +371,7 @@ class _Page:
             "eval_dataset": names,
             "tunedeck.gpus": self.service.devices(),
             "tunedeck.environment": self.service.environments(),
+            "template": self.service.templates(),
         }
 
     def _presets(self, chosen: str) -> str:

@@ -51,8 +51,8 @@ export function startPresets(place) {
       h("button", { type: "button", class: "td-new-card-pick", "aria-pressed": String(mine), onclick: () => pick(card) },
         h("strong", {}, card.title), mine && h("span", { class: "td-new-card-mark", title: t("new.preset.chosen") }, icon("succeeded")),
         h("span", { class: "td-new-card-text" }, card.purpose)),
-      h("details", {}, h("summary", {}, `${t("new.preset.memory")}: ${shortMemory(card.memory)}`),
-        h("p", { class: "td-muted" }, card.memory), h("p", { class: "td-muted" }, `${t("new.preset.tested")}: ${card.tested}`)));
+      h("details", {}, h("summary", {}, t("new.preset.memory", { value: shortMemory(card.memory) })),
+        h("p", { class: "td-muted" }, card.memory), h("p", { class: "td-muted" }, t("new.preset.tested", { value: card.tested }))));
   };
   const pick = (card) => {
     chosen = card.name;

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from backend.domain.form import Kind, Level
 from backend.planning.fields import COVERED, FIELDS, TEMPLATES
+from backend.planning.schema_builtin import BUILTIN_SCHEMA
 from backend.planning.spec import SECTION
 from ui.text import fields_en, fields_zh
 
-KNOWN = Path(__file__).parents[2] / "data" / "arguments" / "llamafactory-0.9.5.txt"
 LANGUAGES = {"en": fields_en.TEXTS, "zh": fields_zh.TEXTS}
 ISSUE_SWITCHES = {
     "stage", "finetuning_type", "lora_rank", "lora_alpha", "lora_dropout", "lora_target", "use_rslora", "use_dora",
@@ -33,7 +32,7 @@ def test_every_switch_that_was_asked_for_has_a_field() -> None:
 
 
 def test_every_argument_exists_in_the_trainer() -> None:
-    known = set(KNOWN.read_text("utf-8").split())
+    known = set(BUILTIN_SCHEMA.arguments)
     assert len(known) > 300
     assert {name for name in COVERED if not name.startswith(SECTION) and name != "*"} - known == set()
 
