@@ -170,7 +170,7 @@ def test_a_dead_worker_and_a_full_disk_are_said(open_page: Open, empty: Site) ->
 def test_an_empty_installation_leads_to_the_demo(open_page: Open, empty: Site) -> None:
     page = open_page(empty[1] + "/")
     expect(page.get_by_role("link", name="Try the demo")).to_have_attribute(
-        "href", re.compile(r"/new\?preset=cpu_demo")
+        "href", re.compile(r"/new\?preset=demo%2Fcpu")
     )
     expect(page.get_by_text("No GPU found on this host")).to_be_visible()
     page.goto(empty[1] + "/runs")

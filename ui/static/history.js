@@ -53,7 +53,7 @@ function phaseTable(segments) {
   const item = (row) => {
     const fill = h("i", {});
     fill.style.width = `${(100 * (row.seconds ?? 0)) / total}%`;
-    return h("li", {}, h("span", {}, t(`phase.${row.phase}`)), h("span", { class: "td-phase-bar" }, fill), h("span", {}, f.duration(row.seconds)));
+    return h("li", {}, h("span", {}, t(`phase.${row.phase}`)), h("span", { class: "td-phase-bar" }, fill), h("span", {}, row.seconds === null ? t("history.now") : f.duration(row.seconds)));
   };
   return h("section", { class: "td-section" }, h("h2", {}, t("history.phases")), h("ul", { class: "td-phases" }, rows.map(item)));
 }

@@ -86,7 +86,7 @@ function firstRunCard() {
     h("div", {}, h("h2", {}, t("first.title")), h("p", {}, t("first.text")),
       h("ol", { class: "td-first-steps" }, ["first.step1", "first.step2", "first.step3"].map((key) => h("li", {}, t(key)))),
       h("div", { class: "td-actions" },
-        linkButton(t("first.demo"), href("new", { preset: "cpu_demo" }), { kind: "primary", iconName: "running" }),
+        linkButton(t("first.demo"), href("new", { preset: "demo/cpu_sft_lora_zero3_2x" }), { kind: "primary", iconName: "running" }),
         linkButton(t("first.own"), href("new"), { iconName: "sliders" }))));
 }
 

@@ -360,6 +360,7 @@ TEXT: dict[str, str] = {
     # History
     "history.events": "Events",
     "history.phases": "Time spent",
+    "history.now": "now",
     "history.none": "Nothing has happened yet",
     "event.checkpoint": "Checkpoint at step {step}",
     "event.stop_requested": "Stop requested: {how}",

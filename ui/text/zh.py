@@ -360,6 +360,7 @@ TEXT: dict[str, str] = {
     # 历史
     "history.events": "事件",
     "history.phases": "各阶段用时",
+    "history.now": "进行中",
     "history.none": "还没有任何事件",
     "event.checkpoint": "第 {step} 步的检查点",
     "event.stop_requested": "请求停止：{how}",
