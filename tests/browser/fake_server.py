@@ -434,12 +434,18 @@ def make_gpus(count: int = 8) -> list[Json]:
                 "name": "AMD Instinct MI300X",
                 "hip_id": i,
                 "vram_total_bytes": 192 * GIB,
-                "vram_used_bytes": (150 + i) * GIB if busy else 1 * GIB,
-                "gfx_activity_percent": None if i == 6 else 97.0 - i if busy else 0.0,
-                "socket_power_watts": 690.0 + i if busy else 140.0,
-                "power_cap_watts": 750.0,
-                "hotspot_celsius": 78.0 + i if busy else 41.0,
-                "job": "run-live" if i < 4 else "run-dpo" if busy else None,
+                "reading": {
+                    "device": f"0000:{i:02x}:00.0",
+                    "vram_used_bytes": (150 + i) * GIB if busy else 1 * GIB,
+                    "gfx_activity_percent": None if i == 6 else 97.0 - i if busy else 0.0,
+                    "socket_power_watts": 690.0 + i if busy else 140.0,
+                    "power_cap_watts": 750.0,
+                    "hotspot_celsius": 78.0 + i if busy else 41.0,
+                },
+                "leased_by": "run-live" if i < 4 else "run-dpo" if busy else "",
+                "gaps": {"gfx_activity_percent": "no_permission"} if i == 6 else {},
+                "set_aside": "uncorrectable memory errors" if i == 7 else "",
+                "processes": [],
             }
         )
     return gpus
@@ -683,6 +689,8 @@ def _add_actions(app: FastAPI, world: World) -> None:
             job["priority"] = body["priority"]
         elif action == "move":
             _move(world, job, body["before"])
+        elif action == "notes":
+            job |= body
         elif action == "resume":
             new = make_job("run-new", f"{job['name']}-resumed", "queued", parent=job_id)
             world.jobs["run-new"] = new

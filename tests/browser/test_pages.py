@@ -132,6 +132,8 @@ def test_a_gpu_that_reports_nothing_is_a_gap_and_not_zero(busy: Site, open_page:
     page = open_page(busy[1] + "/")
     activity = page.locator(".td-gpu").nth(6).locator(".td-gpu-meters > div").first
     expect(activity).to_have_text("–")
+    expect(activity).to_have_attribute("title", re.compile("may not be read by this user"))
+    expect(page.locator(".td-gpu").nth(7)).to_contain_text("set aside")
 
 
 def test_running_cards_move_by_themselves(busy: Site, open_page: Open) -> None:
@@ -364,6 +366,22 @@ def test_resume_from_a_chosen_checkpoint_opens_the_new_run(busy: Site, open_page
     assert ("run-done/resume", {"checkpoint": "checkpoint-300", "changes": {"num_train_epochs": 5}}) in world.posts
     page.close()
     del world.jobs["run-new"]
+
+
+def test_notes_and_tags_are_kept(busy: Site, open_page: Open) -> None:
+    world, base = busy
+    page = open_page(base + "/run?id=run-stopped")
+    page.get_by_role("button", name="Notes and tags").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Notes", exact=True).fill("try a lower rate\n<b>bold</b>")
+    dialog.get_by_label("Tags").fill("sweep, 低学习率，kto")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.locator(".td-notes")).to_have_text("try a lower rate\n<b>bold</b>")
+    expect(page.locator(".td-tags .td-tag")).to_have_text(["sweep", "低学习率", "kto"])
+    assert world.posts[-1] == (
+        "run-stopped/notes",
+        {"notes": "try a lower rate\n<b>bold</b>", "tags": ["sweep", "低学习率", "kto"]},
+    )
 
 
 def test_an_incomplete_checkpoint_says_why_and_offers_nothing(busy: Site, open_page: Open) -> None:

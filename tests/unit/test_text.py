@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from backend.domain.job import JobState, StopMode, TerminationReason
+from backend.parsing.telemetry.reasons import Gap
 from ui.text import en, new_run_en, text, zh
 
 UI = Path(__file__).parents[2] / "ui"
@@ -24,7 +25,7 @@ BUILT = (
     "checkpoint.column",
     "tab",
 )
-BUILT += ("chart", "chart.none", "series", "group", "axis", "marker", "log.level", "resume", "ago")
+BUILT += ("chart", "chart.none", "series", "group", "axis", "marker", "log.level", "resume", "ago", "gap")
 PHASES = ("importing", "parsing", "tokenizing", "loading", "training", "evaluating", "saving", "finishing")
 
 
@@ -82,6 +83,7 @@ def test_every_key_that_code_names_exists() -> None:
 def test_every_value_that_builds_a_key_has_its_text() -> None:
     keys = [f"state.{state}" for state in JobState]
     keys += [f"reason.{reason}" for reason in TerminationReason]
+    keys += [f"gap.{gap}" for gap in Gap]
     keys += [f"phase.{phase}" for phase in PHASES]
     keys += [f"stop.{mode}{part}" for mode in StopMode for part in ("", ".help")]
     assert [key for key in keys if key not in en.TEXT] == []

@@ -6,6 +6,8 @@ import { followHost, onState, onStatus } from "./host.js";
 import { applyTheme, chosenTheme, nextTheme } from "./theme.js";
 import { t, tn } from "./text.js";
 
+// Above this a GPU counts as at work, whoever uses it.
+const BUSY_PERCENT = 5;
 const LINKS = [["", "home", "nav.home"], ["runs", "list", "nav.runs"]];
 
 export function startFrame(element, { page, href, swapLanguage }) {
@@ -55,7 +57,7 @@ function gpuStrip(address) {
     show(node, true);
     setClass(node, `td-strip${gpus.length ? "" : " td-strip-cpu"}`);
     keyed(bars, gpus.slice(0, 16), (gpu) => gpu.id, () => h("span", { class: "td-strip-bar" }, h("i", {})), updateStripBar);
-    const busy = gpus.filter((gpu) => gpu.job || gpu.gfx_activity_percent > 5).length;
+    const busy = gpus.filter((gpu) => gpu.leased_by || gpu.gfx_activity_percent > BUSY_PERCENT).length;
     setText(words, gpus.length ? t("strip.busy", { busy, all: gpus.length }) : t("strip.cpu"));
     setAttr(node, "aria-label", gpus.length ? tn("strip.label", gpus.length, { busy }) : t("strip.cpu.help"));
     setAttr(node, "title", gpus.length ? null : t("strip.cpu.help"));

@@ -3,7 +3,7 @@
 import { href } from "./app.js";
 import { h, icon, keyed, setAttr, setText, show } from "./dom.js";
 import * as f from "./format.js";
-import { t, tn } from "./text.js";
+import { has, t, tn } from "./text.js";
 import { progressBar, updateProgress } from "./widgets.js";
 
 /** `update(gpus, running)`: a host without GPUs says so instead of showing an empty table. */
@@ -22,6 +22,22 @@ export function gpuPanel() {
 
 function modelOf(gpu) {
   return gpu.name || t("gpus.unknown");
+}
+
+/** Who has a GPU that no run of ours holds. */
+function holder(gpu) {
+  if (gpu.lost) return t("gpus.lost");
+  if (gpu.set_aside) return t("gpus.set_aside");
+  if (gpu.leased_by) return gpu.leased_by;
+  const foreign = (gpu.processes ?? []).find((process) => !process.job_id);
+  if (foreign) return t("gpus.foreign_by", { name: foreign.name || foreign.pid });
+  return t(gpu.gfx_activity_percent > 5 ? "gpus.foreign" : "gpus.free");
+}
+
+/** What a meter shows, or why it is empty. */
+function why(gpu, field, label) {
+  const gap = gpu.gaps?.[field];
+  return gap ? `${label}: ${has(`gap.${gap}`) ? t(`gap.${gap}`) : gap}` : label;
 }
 
 function modelBox({ name }) {
@@ -51,7 +67,7 @@ function gpuRow() {
 
 function updateGpu(node, gpu, running) {
   const { parts } = node;
-  const job = running.find((other) => other.id === gpu.job) ?? running.find((other) => (other.devices ?? []).includes(gpu.id));
+  const job = running.find((other) => other.id === gpu.leased_by);
   const total = gpu.vram_total_bytes;
   const used = gpu.vram_used_bytes;
   setText(parts.place, gpu.hip_id ?? gpu.smi_index ?? "·");
@@ -59,9 +75,13 @@ function updateGpu(node, gpu, running) {
   setText(parts.job, job?.name ?? "");
   setAttr(parts.job, "href", job ? href("run", { id: job.id }) : null);
   show(parts.job, Boolean(job));
-  setText(parts.free, job ? "" : t(gpu.gfx_activity_percent > 5 ? "gpus.foreign" : "gpus.free"));
+  setText(parts.free, job ? "" : holder(gpu));
+  setAttr(parts.free, "class", gpu.set_aside || gpu.lost ? "td-bad" : "td-muted");
+  setAttr(parts.free, "title", gpu.set_aside || null);
   updateProgress(parts.use, gpu.gfx_activity_percent ?? null);
   setText(parts.useText, f.percent(gpu.gfx_activity_percent));
+  setAttr(parts.useText.parentNode, "title", why(gpu, "gfx_activity_percent", t("gpus.activity")));
+  setAttr(parts.memoryText.parentNode, "title", why(gpu, "vram_used_bytes", t("gpus.memory")));
   updateProgress(parts.memory, Number.isFinite(used) && total ? (100 * used) / total : null);
   setText(parts.memoryText, total && Number.isFinite(used) ? t("gpus.of", { used: f.gibibytes(used), total: f.bytes(total) }) : f.bytes(used));
   const heat = gpu.hotspot_celsius ?? gpu.edge_celsius;

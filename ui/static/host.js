@@ -54,9 +54,16 @@ export function mergeGpus(gpus) {
   merge({ gpus });
 }
 
+/** Identity and newest reading of a GPU as one record; what was not reported stays missing. */
+function flatten({ reading, ...device }) {
+  const { device: _id, ...measured } = reading ?? {};
+  return { ...device, ...measured, vram_total_bytes: measured.vram_total_bytes ?? device.vram_total_bytes ?? null };
+}
+
 function merge(message) {
   if (message.beat && Object.keys(message).length <= 2) return;
   const { c: _cursor, beat: _beat, ...changes } = message;
+  if (changes.gpus) changes.gpus = changes.gpus.map(flatten);
   state = { ...(state ?? {}), ...changes };
   for (const listener of listeners) listener(state, Object.keys(changes));
 }

@@ -8,6 +8,8 @@ import { configSection } from "./config.js";
 import { h, icon, replace, setAttr, setText, show } from "./dom.js";
 import { historySection } from "./history.js";
 import { mergeGpus, onState, setStatus } from "./host.js";
+import * as f from "./format.js";
+import { isActive, jobPercent } from "./jobs.js";
 import { Live } from "./live.js";
 import { logSection } from "./log.js";
 import { runHead } from "./run_head.js";
@@ -111,7 +113,7 @@ class RunPage {
     replace(this.trouble, detail.problem ? problemNote(detail.problem, null) : []);
     show(this.wait, false);
     show(this.body, true);
-    document.title = `${detail.job.name} · ${t("app.name")}`;
+    document.title = pageTitle(detail);
     this.head.update(detail);
     this.sections.charts.setDetail(detail);
     this.sections.checkpoints.update(detail);
@@ -186,6 +188,12 @@ class RunPage {
     this.live?.close();
     for (const section of Object.values(this.sections)) section.close?.();
   }
+}
+
+/** A running job's progress can be read from the browser's tab. */
+function pageTitle({ job, headline = {} }) {
+  const share = isActive(job) ? jobPercent(job, headline) : null;
+  return [share === null ? "" : f.percent(share), job.name, t("app.name")].filter(Boolean).join(" · ");
 }
 
 function tabList(onChoose) {

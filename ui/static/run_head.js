@@ -21,6 +21,9 @@ export function runHead(id) {
       detail = next;
       draw(parts, detail);
     },
+    updateJob(job) {
+      head.update({ ...detail, job });
+    },
     tick() {
       drawTimes(parts, detail);
     },
@@ -46,7 +49,7 @@ function build(id) {
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }),
-    link: iconButton(t("run.copy_link"), "link"), remove: iconButton(t("run.delete"), "trash"),
+    link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
     ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
@@ -60,7 +63,7 @@ function build(id) {
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
-      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.link, parts.remove)),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }
@@ -70,6 +73,7 @@ function wire(parts, current, head) {
   parts.cancel.addEventListener("click", () => cancelDialog(current().job));
   parts.resume.addEventListener("click", () => head.resume(null));
   parts.link.addEventListener("click", () => copyText(location.href));
+  parts.annotate.addEventListener("click", () => notesDialog(current().job, head.updateJob));
   parts.remove.addEventListener("click", () => deleteDialog(current().job));
   parts.save.addEventListener("click", busyWhile(parts.save, async () => {
     await post(runPath(current().job.id, "/save"));
@@ -169,6 +173,19 @@ async function showErrors(node, id) {
 function firstErrors(lines) {
   const at = lines.findIndex((line) => line.level === "error");
   return at < 0 ? [] : lines.slice(Math.max(0, at - 2), at + ERROR_LINES);
+}
+
+function notesDialog(job, done) {
+  const notes = h("textarea", { class: "td-input", rows: 5, value: job.notes ?? "" });
+  const labels = h("input", { class: "td-input td-input-wide", value: (job.tags ?? []).join(", ") });
+  return dialog({
+    title: t("notes.title"),
+    body: [h("label", { class: "td-field" }, h("span", {}, t("notes.notes")), notes), h("label", { class: "td-field" }, h("span", {}, t("notes.tags")), labels)],
+    actions: [{ label: t("notes.save"), kind: "primary", run: async () => {
+      const answer = await post(runPath(job.id, "/notes"), { notes: notes.value.trim(), tags: labels.value.split(/[,，]/).map((tag) => tag.trim()).filter(Boolean) });
+      done(answer.job);
+    } }],
+  });
 }
 
 function deleteDialog(job) {
