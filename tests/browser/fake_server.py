@@ -42,6 +42,7 @@ class World:
     jobs: dict[str, Json] = field(default_factory=dict)
     details: dict[str, Json] = field(default_factory=dict)
     logs: dict[str, list[Json]] = field(default_factory=dict)
+    diagnoses: dict[str, Json] = field(default_factory=dict)
     gpus: list[Json] = field(default_factory=list)
     worker: Json = field(default_factory=lambda: {"alive": True, "pid": 4242, "beat_at": time.time(), "error": ""})
     disk: Json = field(
@@ -542,6 +543,13 @@ def busy_world() -> World:
     }
     saved = [checkpoint(world.jobs["run-failed"], s) for s in (100, 200)]
     world.details["run-failed"] = {"checkpoints": [*saved, broken]}
+    world.diagnoses["run-failed"] = {
+        "root_cause": "gpu_out_of_memory",
+        "title": "GPU 3 ran out of memory",
+        "remedy": "Halve per_device_train_batch_size and double gradient_accumulation_steps: the same training in less memory.",
+        "evidence": TRACEBACK[-2:],
+        "first_failing_rank": 3,
+    }
     final = checkpoint(world.jobs["run-done"], 600) | {"name": "final", "path": ""}
     files = [
         {"path": "trainer_log.jsonl", "size_bytes": 91_400, "modified_at": time.time() - 120},
@@ -653,6 +661,10 @@ def _add_reads(app: FastAPI, world: World) -> None:
         elif offset < 0:
             lines = lines[offset:]
         return {"offset": 0, "next": size, "size": size, "lines": lines, "open": None}
+
+    @app.get("/api/runs/{job_id}/diagnosis")
+    def diagnosis(job_id: str, lang: str = "en") -> Json:
+        return world.diagnoses.get(job_id, {"root_cause": None})
 
     @app.get("/api/runs/{job_id}/log.txt")
     def log_text(job_id: str) -> PlainTextResponse:

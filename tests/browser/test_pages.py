@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open, Watch
-from tests.browser.fake_server import HOSTILE, Json, World, make_job, to_lines
+from tests.browser.fake_server import HOSTILE, TRACEBACK, Json, World, make_job, to_lines
 
 pytestmark = pytest.mark.browser
 Site = tuple[World, str]
@@ -399,10 +399,19 @@ def test_an_incomplete_checkpoint_says_why_and_offers_nothing(busy: Site, open_p
 def test_a_failed_run_shows_its_first_error_and_a_stopped_one_is_amber(busy: Site, open_page: Open) -> None:
     page = open_page(busy[1] + "/run?id=run-failed")
     expect(page.get_by_role("alert").first).to_contain_text("The trainer ended with an error (exit code 1).")
-    expect(page.locator(".td-ending pre")).to_contain_text("Traceback (most recent call last):")
+    expect(page.locator(".td-ending")).to_contain_text("GPU 3 ran out of memory · Rank 3")
+    expect(page.locator(".td-ending")).to_contain_text("Halve per_device_train_batch_size")
+    expect(page.locator(".td-ending pre")).to_contain_text("torch.OutOfMemoryError")
     page.goto(busy[1] + "/run?id=run-stopped")
     expect(page.locator(".td-ending")).to_contain_text("Stopped on request after saving")
     expect(page.locator(".td-run-name .td-pill")).to_have_class(re.compile("td-state-cancelled"))
+
+
+def test_a_failure_without_a_known_cause_shows_the_first_error_of_the_log(busy: Site, open_page: Open) -> None:
+    world, base = busy
+    world.logs["run-lost"] = to_lines(["all fine", *TRACEBACK])
+    page = open_page(base + "/run?id=run-lost")
+    expect(page.locator(".td-ending pre")).to_contain_text("Traceback (most recent call last):")
 
 
 def test_log_follows_finds_and_filters(busy: Site, open_page: Open) -> None:
