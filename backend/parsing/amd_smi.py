@@ -141,7 +141,10 @@ def _split_document(document: Json) -> list[_Part] | None:
         return _split_records(_flat_records(keys["gpu_data"]), True)
     if "gpu" in keys:
         return _split_records([document], False)
-    return [] if all(key in _OTHER_TOOL_LISTS for key in keys) else None
+    if all(key in _OTHER_TOOL_LISTS for key in keys):
+        return []
+    listed = [record for value in keys.values() for record in _flat_records(value)]
+    return [_Part("other", ())] if any("gpu_id" in record for record in listed) else None
 
 
 def _flat_records(value: Json) -> list[Record]:
@@ -166,6 +169,8 @@ def _split_records(records: Sequence[Record], may_be_empty: bool) -> list[_Part]
         groups.setdefault(amd_smi_json.kind_of(record), []).append(record)
         if "process_list" in record and groups.get("monitor"):
             groups.setdefault("process", []).append(record)
+    if "version" in groups:
+        return [_Part("version", tuple(groups["version"]))]
     if set(groups) == {"other"} and not any("gpu" in {str(key).lower() for key in record} for record in records):
         return None
     return [_Part(kind, tuple(group)) for kind, group in groups.items()]
@@ -243,6 +248,21 @@ def _parse_rocm_smi(reading: ToolReading, records: Sequence[Record]) -> ToolRead
     return replace(reading, gpus=rows, verdict=verdict_of_rows(rows, _BARE))
 
 
+def _parse_version_records(reading: ToolReading, records: Sequence[Record]) -> ToolReading:
+    """`amd-smi version` as JSON or CSV."""
+    record = records[0]
+    driver = record.get("amdgpu_version", record.get("driver_version"))
+    return replace(
+        reading,
+        versions=Versions(
+            tool=missing.text(record.get("version")),
+            library=missing.text(record.get("amdsmi_library_version")),
+            rocm=missing.text(record.get("rocm_version")),
+            driver=missing.text(driver),
+        ),
+    )
+
+
 def _parse_other(reading: ToolReading, records: Sequence[Record]) -> ToolReading:
     return reading
 
@@ -257,6 +277,7 @@ _PARSERS: dict[str, Callable[[ToolReading, Sequence[Record]], ToolReading]] = {
     "topology": _parse_topology,
     "xgmi": _parse_xgmi,
     "rocm-smi": _parse_rocm_smi,
+    "version": _parse_version_records,
 }
 
 
@@ -319,6 +340,7 @@ def _module_versions(once: Record, rows: Sequence[GpuRow]) -> Versions:
 def _parse_text(text: str) -> ToolReading | None:
     for parse in (
         _parse_csv,
+        _parse_by_pid,
         _parse_blocks,
         _parse_default_text,
         _parse_concise,
@@ -332,7 +354,7 @@ def _parse_text(text: str) -> ToolReading | None:
 
 
 def _parse_csv(text: str) -> ToolReading | None:
-    start = re.search(r"^(?:timestamp,)?(?:gpu|device|gpu_id)(?:,\S[^\n]*)$", text, re.MULTILINE)
+    start = re.search(r"^(?:timestamp,)?(?:gpu|device|gpu_id|tool)(?:,\S[^\n]*)$", text, re.MULTILINE)
     if not start:
         return None
     parsed = tables.parse_csv_tables(text[start.start() :])
@@ -344,6 +366,18 @@ def _parse_csv(text: str) -> ToolReading | None:
     for table in parsed:
         parts |= {part.kind: part for part in _split_records(table, True) or [] if part.kind not in parts}
     return _parse_parts(parts) if parts else None
+
+
+def _parse_by_pid(text: str) -> ToolReading | None:
+    """`amd-smi process --sort-by-pid`: a line per process, below it one per device."""
+    records: list[Record] = []
+    owner: Record = {}
+    for line in text.splitlines():
+        if head := re.match(r"PID: (\d+)  NAME: (.*)$", line):
+            owner = {"pid": head.group(1), "name": head.group(2)}
+        elif owner and (row := re.match(r"\s+GPU: (\d+)  MEM: (\S+ ?\S*)", line)):
+            records.append({**owner, "gpu": row.group(1), "vram_mem": row.group(2)})
+    return _parse_process(ToolReading(verdict=Verdict.OK), records) if records else None
 
 
 def _parse_blocks(text: str) -> ToolReading | None:
@@ -406,7 +440,7 @@ def _versions(text: str) -> Versions | None:
         tool=find(r"(?:AMDSMI Tool:|AMD-SMI) *([^\s|]+)"),
         library=find(r"AMDSMI Library version: *([^\s|]+)"),
         rocm=find(r"ROCm version: *([^\s|]+)"),
-        driver=find(r"amdgpu version: *([^\s|]+)"),
+        driver=find(r"(?:amdgpu|Driver) version: *([^\s|]+)"),
     )
 
 

@@ -64,6 +64,8 @@ def kind_of(record: Record) -> str:
     clock = record.get("clock")
     if "pid" in keys:
         return "process"
+    if "tool" in keys and "version" in keys:
+        return "version"
     if keys & _STATIC_KEYS or (isinstance(clock, Mapping) and "sys" in clock):
         return "static"
     if "links" in keys:
@@ -106,7 +108,7 @@ _METRIC_NUMBERS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     ),
     "gfx_clock_mhz": (
         missing.megahertz,
-        ("clock.gfx_0.clk", "clock.gfx.clk", "clock.gfx.cur_clk", "gfx_0_clk", "gfx_clk"),
+        ("clock.gfx_0.clk", "clock.gfx.clk", "clock.gfx.cur_clk", "gfx_0_clk", "gfx_clk", "clk"),
     ),
     "mem_clock_mhz": (
         missing.megahertz,
@@ -197,7 +199,10 @@ def partition_count(record: Record) -> int:
     """Partitions (XCP) of the card as `usage.gfx_busy_inst` lists them; 0 when it does not."""
     usage = record.get("usage")
     busy = usage.get("gfx_busy_inst") if isinstance(usage, Mapping) else None
-    return len(busy) if isinstance(busy, Mapping) and "value" not in busy else 0
+    if isinstance(busy, Mapping):
+        return len(busy) if "value" not in busy else 0
+    columns = [key for key in record if key.startswith("gfx_busy_inst_xcp_")]  # CSV
+    return sum(1 for key in columns if not missing.is_absent(record[key]))
 
 
 def partition_activity(record: Record) -> dict[str, float]:
@@ -241,7 +246,9 @@ def parse_static(record: Record, index: int) -> DeviceRow:
         shutdown_hotspot_celsius=missing.celsius(
             get("limit.shutdown_hotspot_temperature", "shutdown_hotspot_temperature")
         ),
-        driver_version=driver_version(get("driver.version", "driver.driver_version", "driver_version")),
+        driver_version=driver_version(
+            get("driver.version", "driver.driver_version", "driver_version", *_csv_driver(flat))
+        ),
         compute_partition=missing.text(
             get(
                 "partition.compute_partition",
@@ -272,6 +279,11 @@ _CAP_MAX = (
     "max_power_limit",
     "max_power",
 )
+
+
+def _csv_driver(flat: Flat) -> tuple[str, ...]:
+    """CSV drops the section: of several columns called `version` the driver's, the last, is left, beside its name."""
+    return ("version",) if missing.text(flat.get("name")) == "amdgpu" else ()
 
 
 def parse_list(record: Record, index: int) -> DeviceRow:
@@ -337,7 +349,7 @@ def parse_processes(records: Sequence[Record]) -> tuple[ProcessRow, ...]:
     are several times too high; which card it sits on is only in KFD. The same releases print KiB x 1000 as bytes.
     """
     listed = [
-        (position if (index := missing.whole(record.get("gpu"))) is None else index, flatten(info))
+        (_listed_under(record, info, position), flatten(info))
         for position, record in enumerate(records)
         for info in _process_infos(record)
     ]
@@ -348,9 +360,15 @@ def parse_processes(records: Sequence[Record]) -> tuple[ProcessRow, ...]:
     return tuple(found.values())
 
 
+def _listed_under(record: Record, info: Record, position: int) -> int:
+    printed = (missing.whole(raw) for raw in (info.get("gpu_index"), record.get("gpu"), info.get("gpu")))
+    return next((index for index in printed if index is not None), position)
+
+
 def _process_infos(record: Record) -> list[Record]:
     if "pid" in record:
-        return [record]
+        # --sort-by-pid: the devices stand below the process.
+        return [{**record, **entry} for entry in _entries(record.get("gpus"))] or [record]
     listed = record.get("process_list", record.get("process_info"))
     entries = listed if isinstance(listed, list) else [listed]
     infos: list[Record] = []

@@ -152,12 +152,12 @@ def _or(value: int | None, other: int) -> int:
 
 # --- the bare table of ROCm 7: two lines for each card --------------------------------------------------------------
 
-_FIRST = re.compile(r"\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\s+(.*?)\s*\|(.*)\|?\s*$")
+_FIRST = re.compile(r"\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]|N/A)\s+(.*?)\s*\|(.*)\|?\s*$")
 _SECOND = re.compile(r"\|\s*(\d+)\s+(\S+)\s+(\S+)\s+(\S+)\s*\|(.*)\|?\s*$")
 _PROCESS = re.compile(
     r"\|\s*(\d+)\s+(\d+)\s+(\S.*?)\s+([\d.]+ [KMGT]?B|N/A)\s+([\d.]+ [KMGT]?B|N/A)\s+([\d.]+ [KMGT]?B|N/A)\s"
 )
-_PERCENT = r"\s*(N/A|\d+(?:\.\d+)? ?%)"
+_PERCENT = r"\s*(N/A(?: %)?|\d+(?:\.\d+)? ?%)"
 
 
 def parse_default_table(text: str) -> tuple[tuple[GpuRow, ...], list[dict[str, Json]]] | None:
@@ -180,8 +180,8 @@ def parse_default_table(text: str) -> tuple[tuple[GpuRow, ...], list[dict[str, J
 
 def _table_row(index: int, head: re.Match[str], tail: re.Match[str]) -> GpuRow:
     upper, lower = head.group(3), tail.group(5)
-    sensors = re.match(rf"{_PERCENT}\s+(N/A|\d+(?:\.\d+)? ?°?C)\s+(N/A|\d+)\s+(\S.*?)\s*\|?$", upper)
-    below = re.match(rf"{_PERCENT}\s+(N/A|[\d.]+ ?%)\s+(\S.*?)\s*\|?$", lower)
+    sensors = re.match(rf"{_PERCENT}\s+(N/A(?: ?°C)?|\d+(?:\.\d+)? ?°?C)\s+(N/A|\d+)\s+(\S.*?)\s*\|?$", upper)
+    below = re.match(rf"{_PERCENT}\s+(N/A(?: %)?|[\d.]+ ?%)\s+(\S.*?)\s*\|?$", lower)
     power, cap = _pair(sensors.group(4) if sensors else "")
     used, total = _pair(below.group(3) if below else "")
     unit = (re.search(r"([KMGT]i?B)\s*$", below.group(3)) if below else None) or re.match(r"(MB)", "MB")

@@ -183,6 +183,14 @@ def test_static_names_of_three_generations() -> None:
     assert parse_output(csv).devices[0].power_cap_watts == 600
 
 
+def test_csv_of_partitions_and_of_the_driver() -> None:
+    usage = "gpu,gfx_activity,gfx_busy_inst,gfx_busy_inst_xcp_0,gfx_busy_inst_xcp_1\r\n0,45,N/A,[90],[0]\r\n1,N/A,N/A,N/A,N/A\r\n"
+    reading = parse_output(usage)
+    assert (reading.verdict, [row.partition_id for row in reading.gpus]) == (Verdict.OK, [0, 1])
+    static = "gpu,market_name,name,version\r\n0,AMD Instinct MI300X,amdgpu,6.12.12\r\n"
+    assert parse_output(static).devices[0].driver_version == "6.12.12"
+
+
 def test_static_identity_details() -> None:
     record = {
         "gpu": 0,
@@ -295,6 +303,57 @@ def test_version_line_with_and_without_driver() -> None:
         "7.2.0",
         "6.16.13",
     )
+
+
+def test_version_as_json_csv_and_in_late_words() -> None:
+    record = {"tool": "AMDSMI Tool", "version": "26.2.1", "amdsmi_library_version": "26.2.1", "rocm_version": "7.2.1"}
+    texts = [
+        json.dumps([record | {"amdgpu_version": "6.16"}]),
+        "tool,version,amdsmi_library_version,rocm_version,driver_version\r\nAMDSMI Tool,26.2.1,26.2.1,7.2.1,6.16\r\n",
+        "AMDSMI Tool: 26.2.1 | AMDSMI Library version: 26.2.1 | ROCm version: 7.2.1 | Kernel version: 6.8 | Driver version: 6.16",
+    ]
+    for text in texts:
+        reading = parse_output(text)
+        assert reading.versions is not None
+        assert (reading.verdict, reading.versions.library, reading.versions.driver) == (Verdict.OK, "26.2.1", "6.16")
+
+
+def test_partition_tables_are_readable_without_rows() -> None:
+    document = {"current_partition": [{"gpu_id": 0, "memory": "NPS1", "accelerator_type": "SPX", "partition_id": "0"}]}
+    assert parse_output(json.dumps(document)).verdict is Verdict.OK
+
+
+def test_processes_sorted_by_pid() -> None:
+    gpus = [{"gpu_index": n, "memory_usage": {"vram_mem": quantity(8192, "B")}} for n in (0, 3)]
+    text = "PID: 9  NAME: train\n    GPU: 0  MEM: 8.0 KB  GFX: 0 ns\n    GPU: 3  MEM: 8.0 KB  GFX: 0 ns\n"
+    for output in (json.dumps([{"pid": 9, "name": "train", "gpus": gpus}]), text):
+        row = parse_output(output).processes[0]
+        assert (row.pid, row.name, row.listed_under, row.vram_bytes) == (9, "train", (0, 3), 8192)
+
+
+def test_bare_table_with_a_lost_card() -> None:
+    rule = "|-------------------------------------+----------------------------------------|"
+    rows = [
+        "| BDF                        GPU-Name | Mem-Uti   Temp   UEC       Power-Usage |",
+        "| GPU  HIP-ID  OAM-ID  Partition-Mode | GFX-Uti    Fan               Mem-Usage |",
+        rule,
+        "| 0000:1b:00.0    AMD Instinct MI300X | 37 %     81 °C   2           701/750 W |",
+        "|   0       1       4        SPX/NPS1 | 96 %       N/A        140877/196592 MB |",
+        rule,
+        "| 0000:3d:00.0    AMD Instinct MI300X | N/A      N/A     N/A               N/A |",
+        "|   1       0       5        N/A      | N/A        N/A                     N/A |",
+    ]
+    reading = parse_output("\n".join(rows))
+    assert reading.verdict is Verdict.GPU_LOST
+    first, second = reading.gpus
+    assert (first.gfx_activity_percent, first.socket_power_watts, first.power_cap_watts, first.hip_id) == (
+        96,
+        701,
+        750,
+        1,
+    )
+    assert (first.ecc_uncorrectable, first.vram_used_bytes, first.memory_partition) == (2, 140877 << 20, "NPS1")
+    assert (second.bdf, second.vram_total_bytes, second.ecc_uncorrectable) == ("0000:3d:00.0", None, None)
 
 
 def test_kernel_log_names_the_cause_before_the_reset() -> None:
