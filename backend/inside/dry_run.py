@@ -384,6 +384,7 @@ class Sampler:
         if not lengths:
             raise RuntimeError("Cannot find valid samples, check `data/README.md` for the data format.")
         facts = {"sampled": len(aligned), "valid": len(lengths), "tokens": statistics(lengths)}
+        facts["lengths"] = quantiles(lengths)
         facts["over_cutoff"] = sum(length > self.data.cutoff_len for length in lengths)
         facts["rows"] = count_rows(Path(self.data.dataset_dir) / attributes.dataset_name)
         if len(lengths) < len(aligned):
@@ -441,6 +442,14 @@ def statistics(lengths: Sequence[int]) -> dict[str, float]:
         "p95": ordered[max(0, -(-len(ordered) * 95 // 100) - 1)],
         "max": ordered[-1],
     }
+
+
+def quantiles(lengths: Sequence[int], most: int = 1000) -> list[int]:
+    """The lengths in ascending order, thinned out to `most` evenly spaced ranks: enough for padding and packing forecasts."""
+    ordered = sorted(lengths)
+    if len(ordered) <= most:
+        return ordered
+    return [ordered[round(rank * (len(ordered) - 1) / (most - 1))] for rank in range(most)]
 
 
 def count_rows(path: Path) -> int | None:

@@ -101,7 +101,9 @@ class Bench:
     def run(self, asked: dict[str, Any]) -> None:
         """One trial: begin line, measure, result line. Errors of the trial are its result."""
         self._write({"k": "begin", "id": asked["id"], "at": time.time()})
-        meter = Meter(int(asked.get("warm_up", 2)), int(asked.get("steps", 4)), self._stop_asked)
+        meter = Meter(
+            int(asked.get("warm_up", 2)), int(asked.get("steps", 4)), float(asked.get("seconds", 60)), self._stop_asked
+        )
         began = time.perf_counter()
         try:
             self._train({**self.base, **asked["changes"]}, meter)
@@ -270,10 +272,14 @@ class Inbox:
 
 
 class Meter:
-    """A trainer's callback: times steps after the warm-up, counts tokens and memory, ends the training."""
+    """A trainer's callback: times steps after the warm-up, counts tokens and memory, ends the training.
 
-    def __init__(self, warm_up: int, steps: int, stopped: Callable[[], bool]) -> None:
+    When `seconds` are over, one warm-up step and one measured step are enough.
+    """
+
+    def __init__(self, warm_up: int, steps: int, seconds: float, stopped: Callable[[], bool]) -> None:
         self.warm_up, self.steps, self._stopped = max(1, warm_up), max(1, steps), stopped
+        self._limit, self._begun = seconds, 0.0
         self.counter: Any = None
         self.seconds: list[float] = []
         self.warm_seconds: list[float] = []
@@ -289,7 +295,7 @@ class Meter:
         self._rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         _reset_peak()
         _wait()
-        self._mark = time.perf_counter()
+        self._mark = self._begun = time.perf_counter()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         return
@@ -300,16 +306,17 @@ class Meter:
         spent, self._mark = now - self._mark, now
         self.peak_bytes, self.reserved_bytes = _peaks()
         taken = self.counter.take()
-        if state.global_step <= self.warm_up:
+        late, stopped = _agree(now - self._begun > self._limit, self._stopped())
+        if len(self.warm_seconds) < self.warm_up and not (late and self.warm_seconds):
             self.warm_seconds.append(spent)
             self._from = time.time()
         else:
             self.seconds.append(spent)
             self.taken.append(taken)
-        if _world() == 1 and self._stopped():
+        if stopped:
             self.counter.detach()
             raise StopAsked
-        if len(self.seconds) >= self.steps:
+        if len(self.seconds) >= self.steps or (late and self.seconds):
             self._to = time.time()
             self.counter.detach()
             raise TrialDone
@@ -446,6 +453,19 @@ def _wait() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _agree(*flags: bool) -> tuple[bool, ...]:
+    """What rank 0 sees, on every rank: all must end at the same step."""
+    import torch
+    import torch.distributed as dist
+
+    if _world() == 1 or not dist.is_initialized():
+        return flags
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    told = torch.tensor(flags, device=device, dtype=torch.int32)
+    dist.broadcast(told, src=0)
+    return tuple(bool(flag) for flag in told.tolist())
 
 
 def _all_ranks(values: list[int | None]) -> list[int | None]:

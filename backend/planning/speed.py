@@ -14,6 +14,7 @@ from backend.domain.advice import Advice, Basis, Effect
 from backend.domain.job import JobSpec
 from backend.domain.problem import Fix, Severity
 from backend.planning.advice_texts import TEXTS
+from backend.planning.cards import CardPeak
 from backend.planning.lengths import Lengths
 from backend.planning.memory import Card, MeasuredPeak, MemoryPlan, plan_memory
 from backend.planning.model_shape import ModelShape
@@ -41,6 +42,7 @@ class SpeedContext:
     shape: ModelShape | None = None
     lengths: Lengths | None = None
     card: Card | None = None
+    peak: CardPeak | None = None
     machine: Machine = default_of(default_factory=Machine)
     abilities: Abilities = default_of(default_factory=Abilities)
     history: tuple[MeasuredPeak, ...] = ()

@@ -54,6 +54,21 @@ class DataPaths:
         return self.root / "demo"
 
     @property
+    def lengths(self) -> Path:
+        """Token lengths of data sets, one JSON for each model, template and state of the data."""
+        return self.root / "lengths"
+
+    @property
+    def memory_history(self) -> Path:
+        """Planned and measured peaks of finished runs, one JSON object a line."""
+        return self.root / "memory_history.jsonl"
+
+    @property
+    def benches(self) -> Path:
+        """Host checks, one JSON object a line."""
+        return self.root / "host_checks.jsonl"
+
+    @property
     def uploads(self) -> Path:
         """Gradio's temporary folder, on the data disk."""
         return self.root / "uploads"

@@ -1,0 +1,80 @@
+"""Host checks as jobs: submit one, keep its answer, tell what got worse, compare environment profiles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Protocol
+
+from backend.domain.bench import DeviceCheck, Drift, HostCheck, LinkRow
+from backend.domain.job import Job, JobSpec, Task
+from backend.errors import InvalidInput
+from backend.parsing.host_check import parse_host_check
+from backend.planning.drift import Comparison, compare_checks, find_drift
+from backend.planning.spec import dump_spec
+from backend.store.files import append_line, read_json
+from backend.store.paths import DataPaths
+
+
+class _Submitter(Protocol):
+    def submit(self, spec_text: str) -> Job: ...
+
+
+class BenchStore:
+    """All checks of this installation, appended to one file; the newest last."""
+
+    def __init__(self, paths: DataPaths) -> None:
+        self._paths = paths
+
+    def submit(
+        self, api: _Submitter, *, gpus: Sequence[str] = (), processes: int | None = None, env: Mapping[str, str] | None = None,
+        profile: str = "plain",
+    ) -> Job:  # fmt: skip
+        """Queue a check of `gpus` (all by default) with the variables of one environment profile."""
+        spec = JobSpec(
+            name=f"host-check-{profile}", train={}, task=Task.BENCH, gpus=tuple(gpus), processes=processes, env=env or {},
+            tags=("host-check", profile),
+        )  # fmt: skip
+        return api.submit(dump_spec(spec))
+
+    def collect(self, job: Job) -> tuple[HostCheck, tuple[Drift, ...]]:
+        """Read a finished check, keep it, compare it. Raises InvalidInput when it left no answer."""
+        profile = job.tags[1] if len(job.tags) > 1 else ""
+        record = read_json(self._paths.job(job.id).bench)
+        check = parse_host_check(record, at=job.ended_at or job.created_at, job=job.id, profile=profile)
+        before = [known for known in self.checks() if known.job != job.id]
+        if len(before) == len(self.checks()):
+            self._paths.benches.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self._paths.benches, json.dumps(asdict(check)))
+        return check, find_drift(check, before)
+
+    def checks(self) -> list[HostCheck]:
+        return list(self._read())
+
+    def latest(self) -> HostCheck | None:
+        """The newest check that measured a matrix product on an accelerator."""
+        found = [check for check in self._read() if any(device.device.startswith("cuda") for device in check.devices)]
+        return found[-1] if found else None
+
+    def compare(self, first_job: str, second_job: str) -> tuple[Comparison, ...]:
+        """All-reduce of two checks side by side. Raises InvalidInput when one is not kept here."""
+        known = {check.job: check for check in self._read()}
+        for name in (first_job, second_job):
+            if name not in known:
+                raise InvalidInput("job", found=name, expected="a finished host check")
+        return compare_checks(known[first_job], known[second_job])
+
+    def _read(self) -> Iterator[HostCheck]:
+        try:
+            lines = self._paths.benches.read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                record = json.loads(line)
+                devices = tuple(DeviceCheck(**row) for row in record.pop("devices"))
+                links = tuple(LinkRow(**row) for row in record.pop("links"))
+                yield HostCheck(devices=devices, links=links, **record)
+            except (ValueError, KeyError, TypeError):
+                continue  # half a line after a crash, or one of another version

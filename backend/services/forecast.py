@@ -1,0 +1,314 @@
+"""A specification's text in, what it will need and how fast it should be out: shape, lengths, memory plan, advice, FLOPs.
+
+Reads config.json, data files and what this installation measured before (finished runs, host checks); never the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backend.adapters.process import run_tool
+from backend.domain.advice import Advice
+from backend.domain.environment import TrainingEnvironment
+from backend.domain.gpu import Device
+from backend.domain.job import JobSpec
+from backend.errors import EnvironmentFault, InvalidInput
+from backend.planning.cards import CardPeak, find_card
+from backend.planning.command import dump_yaml
+from backend.planning.known_models import known_shape
+from backend.planning.lengths import Lengths, build_lengths
+from backend.planning.memory import Card, MeasuredPeak, MemoryPlan, largest_micro_batch, plan_memory
+from backend.planning.model_config import parse_model_config
+from backend.planning.model_shape import ModelShape
+from backend.planning.profiles import advise_profile
+from backend.planning.spec import parse_spec
+from backend.planning.speed import SpeedContext, SpeedPlan, plan_speed
+from backend.planning.steptime import Machine, machine_of
+from backend.planning.text_lengths import estimate_lengths, parse_rows
+from backend.planning.variants import Abilities
+from backend.planning.workload import Workload, build_workload
+from backend.services.bench import BenchStore
+from backend.services.environments import Environments
+from backend.settings import REPOSITORY, Settings
+from backend.store.files import read_json, write_json
+from backend.store.memory_history import MemoryHistory, peak_of_run
+from backend.store.paths import DataPaths
+
+DRY_RUN = REPOSITORY / "backend" / "inside" / "dry_run.py"
+DRY_RUN_MARK = "TUNEDECK_DRY_RUN "
+SAMPLE_BYTES = 4 << 20
+SAMPLE_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Everything known before a launch. `notes` say in words what could not be found out."""
+
+    spec: JobSpec
+    work: Workload
+    shape: ModelShape | None
+    lengths: Lengths | None
+    memory: MemoryPlan | None
+    largest_micro_batch: int | None
+    speed: SpeedPlan
+    advices: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+
+class Forecaster:
+    """Answers from files and caches; only `count_lengths` starts a process."""
+
+    def __init__(self, settings: Settings, paths: DataPaths, environments: Environments) -> None:
+        self.settings, self.paths, self.environments = settings, paths, environments
+        self.benches = BenchStore(paths)
+        self.history = MemoryHistory(paths.memory_history)
+
+    def forecast(self, spec_text: str, devices: Sequence[Device] = ()) -> Forecast:
+        """Raises InvalidInput when the text is no specification or a value cannot be read."""
+        spec = parse_spec(spec_text)
+        context, notes = self.context(spec, devices)
+        plan = plan_speed(context)
+        memory = most = None
+        if context.shape is not None:
+            memory = plan_memory(context.shape, context.work, context.lengths, context.card, history=context.history)
+            if context.card is not None:
+                most = largest_micro_batch(context.shape, context.work, context.card, context.lengths)
+        profile = self._profile(spec, context.work, devices)
+        return Forecast(
+            spec=spec,
+            work=context.work,
+            shape=context.shape,
+            lengths=context.lengths,
+            memory=memory,
+            largest_micro_batch=most,
+            speed=plan,
+            advices=(*plan.advices, *([profile] if profile else [])),
+            notes=tuple(notes),
+        )
+
+    def context(
+        self, spec: JobSpec, devices: Sequence[Device] = (), *, world: int | None = None
+    ) -> tuple[SpeedContext, list[str]]:
+        """What the rules look at, and what is missing of it in words."""
+        notes: list[str] = []
+        ranks = world or spec.processes or len(spec.gpus) or max(1, len(devices))
+        work = build_workload(self._with_zero(spec), world=ranks)
+        shape = self.shape(spec, notes)
+        lengths = self.lengths(spec, notes)
+        environment = self.environments.cached(spec.environment)
+        card, peak, machine = self._card(devices, notes)
+        family = f"{shape.model_type}-{work.method.value}" if shape else ""
+        context = SpeedContext(
+            spec=spec,
+            work=work,
+            shape=shape,
+            lengths=lengths,
+            card=card,
+            peak=peak,
+            machine=machine,
+            abilities=abilities_of(environment),
+            history=tuple(self.history.peaks(family)),
+            cpu_count=os.cpu_count() or 1,
+        )
+        return context, notes
+
+    def _with_zero(self, spec: JobSpec) -> JobSpec:
+        """A `deepspeed` path is read, so that its stage counts; one that cannot be read is left to the preflight."""
+        path = spec.train.get("deepspeed")
+        if not isinstance(path, str):
+            return spec
+        block = read_json(Path(path).expanduser())
+        if not isinstance(block, dict):
+            return spec
+        return replace(spec, train={**spec.train, "deepspeed": block})
+
+    def learn(self, job_id: str) -> MeasuredPeak | None:
+        """After a run: keep its measured peak beside what was planned, for the next plan. None when nothing was measured."""
+        paths = self.paths.job(job_id)
+        peak = peak_of_run(paths)
+        try:
+            spec = parse_spec(paths.spec.read_text("utf-8"))
+        except (OSError, InvalidInput):
+            return None
+        context, _ = self.context(spec)
+        if peak is None or context.shape is None:
+            return None
+        planned = plan_memory(context.shape, context.work, context.lengths).allocated
+        measured = MeasuredPeak(planned=planned, measured=peak)
+        self.history.add(f"{context.shape.model_type}-{context.work.method.value}", job_id, measured)
+        return measured
+
+    # --- the model -----------------------------------------------------------------------------------------------------
+
+    def shape(self, spec: JobSpec, notes: list[str]) -> ModelShape | None:
+        """From the model's own config.json (local folder or hub cache), else from the table of known models."""
+        name = str(spec.train.get("model_name_or_path") or "")
+        if not name:
+            return None
+        file = find_config(name, self._hub_cache(spec))
+        if file is not None:
+            try:
+                return parse_model_config(file.read_text("utf-8"), source=str(file))
+            except (OSError, InvalidInput) as error:
+                notes.append(f"The model's shape could not be read: {error}")
+                return None
+        shape = known_shape(name)
+        if shape is None:
+            notes.append(f"{name} is neither a folder here nor in the table of known models: no memory plan.")
+        return shape
+
+    def _hub_cache(self, spec: JobSpec) -> Path:
+        own = spec.train.get("cache_dir")
+        if isinstance(own, str) and own:
+            return Path(own)
+        home = spec.env.get("HF_HOME") or os.environ.get("HF_HOME")
+        return Path(home).expanduser() / "hub" if home else Path.home() / ".cache" / "huggingface" / "hub"
+
+    # --- row lengths ---------------------------------------------------------------------------------------------------
+
+    def lengths(self, spec: JobSpec, notes: list[str]) -> Lengths | None:
+        """Counted ones from the cache, else an estimate from the characters of the local files."""
+        cached = read_json(self._lengths_file(spec))
+        if isinstance(cached, dict) and isinstance(cached.get("sample"), list):
+            return build_lengths([int(value) for value in cached["sample"]], rows=cached.get("rows"))
+        found = self._estimate(spec)
+        if found is None:
+            notes.append("Row lengths are not known: every row is taken to be as long as cutoff_len.")
+        return found
+
+    def count_lengths(self, spec: JobSpec, *, timeout_seconds: float = 120.0) -> Lengths | None:
+        """Ask the training environment's tokenizer and template (some seconds), and keep the answer.
+
+        Raises EnvironmentFault when the environment cannot answer; None when the data cannot be counted.
+        """
+        python = self.environments.python(spec.environment)
+        train = {**spec.train, "output_dir": str(self.paths.root / "unused"), "do_train": True}
+        train.setdefault("dataset_dir", str(self.paths.datasets))
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "train.yaml"
+            file.write_text(dump_yaml({k: v for k, v in train.items() if k != "deepspeed"}), "utf-8")
+            result = run_tool(
+                [str(python), str(DRY_RUN), "--rows", str(SAMPLE_ROWS), str(file)], timeout_seconds=timeout_seconds
+            )
+        text = result.stdout.decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if line.startswith(DRY_RUN_MARK)]
+        if not lines:
+            why = result.stderr.decode("utf-8", "replace")[-300:]
+            raise EnvironmentFault(f"{python} gave no answer about the data: {why}")
+        sample, rows = _counted(json.loads(lines[-1].removeprefix(DRY_RUN_MARK)))
+        if not sample:
+            return None
+        self.paths.lengths.mkdir(parents=True, exist_ok=True)
+        write_json(self._lengths_file(spec), {"sample": sample, "rows": rows})
+        return build_lengths(sample, rows=rows)
+
+    def _lengths_file(self, spec: JobSpec) -> Path:
+        """One file for each model, template and state of the data files."""
+        stamps = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in self._data_files(spec)]
+        keys = (
+            "model_name_or_path",
+            "template",
+            "dataset",
+            "dataset_dir",
+            "stage",
+            "default_system",
+            "enable_thinking",
+        )
+        text = json.dumps([[spec.train.get(key) for key in keys], stamps], default=str)
+        return self.paths.lengths / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def _estimate(self, spec: JobSpec) -> Lengths | None:
+        rows: list[object] = []
+        total = 0
+        for path in self._data_files(spec):
+            try:
+                with path.open("rb") as stream:
+                    head = stream.read(SAMPLE_BYTES)
+            except OSError:
+                continue
+            found = parse_rows(head.decode("utf-8", "replace"))
+            rows += found
+            total += round(len(found) * path.stat().st_size / max(1, len(head)))
+        return estimate_lengths(rows, total=total) if rows else None
+
+    def _data_files(self, spec: JobSpec) -> list[Path]:
+        """Local JSON files of the job's data sets, as dataset_info.json names them."""
+        folder = Path(str(spec.train.get("dataset_dir") or self.paths.datasets))
+        registry = read_json(folder / "dataset_info.json")
+        names = spec.train.get("dataset")
+        listed = names if isinstance(names, list) else str(names or "").split(",")
+        files = []
+        for name in (str(each).strip() for each in listed):
+            entry = registry.get(name) if isinstance(registry, dict) else None
+            file = entry.get("file_name") if isinstance(entry, dict) else None
+            if isinstance(file, str) and (folder / file).is_file() and file.endswith((".json", ".jsonl")):
+                files.append(folder / file)
+        return files
+
+    # --- the machine ---------------------------------------------------------------------------------------------------
+
+    def _card(self, devices: Sequence[Device], notes: list[str]) -> tuple[Card | None, CardPeak | None, Machine]:
+        """The smallest of the devices decides; speeds from the last host check where there is one."""
+        known = [device for device in devices if device.vram_total_bytes]
+        if not known:
+            notes.append("No GPU with known memory: whether the job fits cannot be said.")
+            return None, None, Machine()
+        smallest = min(known, key=lambda device: device.vram_total_bytes or 0)
+        peak = find_card(
+            smallest.name,
+            gfx=smallest.gfx_target,
+            compute_units=smallest.num_compute_units,
+            partition=smallest.partition,
+        )
+        bench = self.benches.latest()
+        machine = machine_of(
+            peak,
+            matmul_flops=bench.matmul_flops if bench else None,
+            memory_bytes_per_second=bench.memory_bytes_per_second if bench else None,
+        )
+        return Card(capacity_bytes=smallest.vram_total_bytes or 0, name=smallest.name), peak, machine
+
+    def _profile(self, spec: JobSpec, work: Workload, devices: Sequence[Device]) -> Advice | None:
+        if not devices:
+            return None
+        return advise_profile(devices[0].gfx_target, work.world, spec.env, devices[0].name)
+
+
+def find_config(name: str, hub_cache: Path) -> Path | None:
+    """config.json of a local folder, or of the newest snapshot in the hub cache."""
+    local = Path(name).expanduser() / "config.json"
+    if local.is_file():
+        return local
+    snapshots = hub_cache / f"models--{name.replace('/', '--')}" / "snapshots"
+    found = [path for path in snapshots.glob("*/config.json") if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def abilities_of(environment: TrainingEnvironment | None) -> Abilities:
+    """What the environment can do. Liger's kernels and FlashAttention need an accelerator."""
+    if environment is None:
+        return Abilities()
+    accelerated = environment.accelerator != "cpu"
+    names = {name.replace("-", "_").lower() for name in environment.versions}
+    return Abilities(
+        liger=accelerated and "liger_kernel" in names, flash_attention=accelerated and "flash_attn" in names
+    )
+
+
+def _counted(report: Mapping[str, object]) -> tuple[list[int], int | None]:
+    """All lengths of all data sets in a dry run's report, and the number of rows (None when one could not be counted)."""
+    facts = report.get("facts")
+    datasets = facts.get("datasets") if isinstance(facts, dict) else None
+    sample: list[int] = []
+    rows: int | None = 0
+    for entry in (datasets or {}).values() if isinstance(datasets, dict) else ():
+        sample += [int(value) for value in entry.get("lengths") or []]
+        count = entry.get("rows")
+        rows = None if rows is None or count is None else rows + int(count)
+    return sample, rows or None
