@@ -216,6 +216,7 @@ def write_model(folder: Path, corpus: Sequence[str]) -> None:
         num_key_value_heads=2,
         max_position_embeddings=4096,
         tie_word_embeddings=False,
+        initializer_range=0.2,  # LoRA leaves embeddings and output as they are: at 0.02 its loss could hardly move
         bos_token_id=None,
         eos_token_id=2,
         pad_token_id=0,
