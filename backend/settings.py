@@ -27,6 +27,9 @@ class Settings:
     stop_grace_seconds: float = 600.0
     terminate_grace_seconds: float = 20.0
     min_free_disk_bytes: int = 1 << 30
+    telemetry_1s_seconds: int = 3600
+    telemetry_10s_seconds: int = 86_400
+    telemetry_60s_seconds: int = 30 * 86_400
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -47,6 +50,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         stop_grace_seconds=float(_whole(env, "TUNEDECK_STOP_GRACE_SECONDS", 600)),
         terminate_grace_seconds=float(_whole(env, "TUNEDECK_TERMINATE_GRACE_SECONDS", 20)),
         min_free_disk_bytes=_whole(env, "TUNEDECK_MIN_FREE_DISK_BYTES", 1 << 30),
+        telemetry_1s_seconds=_whole(env, "TUNEDECK_TELEMETRY_1S_SECONDS", 3600),
+        telemetry_10s_seconds=_whole(env, "TUNEDECK_TELEMETRY_10S_SECONDS", 86_400),
+        telemetry_60s_seconds=_whole(env, "TUNEDECK_TELEMETRY_60S_SECONDS", 30 * 86_400),
     )
 
 

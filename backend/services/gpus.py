@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +36,9 @@ from backend.planning.leases import (
     restrict_devices,
 )
 from backend.services.sampler import RunningJob, Sampler
+from backend.settings import load_settings
 from backend.store.paths import DataPaths
-from backend.store.telemetry import History, TelemetryStore
+from backend.store.telemetry import TIERS, History, TelemetryStore
 
 STALE_SECONDS = 15.0
 _MAX_FILE_BYTES = 64 << 20
@@ -257,7 +258,14 @@ def _build_host(row: Mapping[str, Any]) -> HostReading:
 
 def open_gpus(paths: DataPaths) -> GpuService:
     """The service over this installation's telemetry file."""
-    return GpuService(TelemetryStore(paths.telemetry))
+    return GpuService(_open_store(paths))
+
+
+def _open_store(paths: DataPaths) -> TelemetryStore:
+    settings = load_settings()
+    keep = (settings.telemetry_1s_seconds, settings.telemetry_10s_seconds, settings.telemetry_60s_seconds)
+    tiers = [replace(tier, keep_seconds=seconds) for tier, seconds in zip(TIERS, keep, strict=True)]
+    return TelemetryStore(paths.telemetry, tiers)
 
 
 def build_readers(host: AmdHost | None = None) -> tuple[GpuReader, ...]:
@@ -273,7 +281,7 @@ def build_sampler(
 ) -> Sampler:
     """The sampler that a worker starts (`start()`) and stops (`stop()`)."""
     return Sampler(
-        TelemetryStore(paths.telemetry),
+        _open_store(paths),
         build_readers() if readers is None else readers,
         PsutilHostReader({"data": paths.root, "jobs": paths.jobs}),
         running_jobs=running_jobs,
