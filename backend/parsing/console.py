@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from backend.parsing import deepspeed_lines, failure, job_lines, launcher, rccl, step_lines
 from backend.parsing.bar_runs import BarRunSplitter
 from backend.parsing.deepspeed_lines import DeepSpeedLines
-from backend.parsing.failure import FailureScan
+from backend.parsing.failure import FailureScan, Verdict
 from backend.parsing.job_lines import JobLines
 from backend.parsing.lines import NOBODY, Line, Origin, RawLine, decode_text, read_origin
 from backend.parsing.progress import Bar, find_bar
@@ -244,10 +244,14 @@ class ConsoleReader:
         if found.step is not None:
             self._note_step(found.step, raw.offset)
 
+    def conclude(self, *, failed: bool = False) -> Verdict:
+        """The cause so far. `failed`: it is known from elsewhere that the job ended badly."""
+        return self.failure.conclude(progress_offset=self.progress_offset, step=self._last_step, failed=failed)
+
     def _note_step(self, step: int, offset: int) -> None:
         if step > self._last_step:
             self.progress_offset = offset
-        self._last_step = step
+        self._last_step = self.failure.step = step
         self.job.note_progress(step)
 
     def _count_marks(self, body: str, *, ordinary: bool) -> None:

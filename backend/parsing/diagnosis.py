@@ -91,11 +91,12 @@ def diagnose_windows(
 
 def diagnosis_of(reader: ConsoleReader, known: KnownRun = NOTHING_KNOWN, hints: LogHints = NO_HINTS) -> Diagnosis:
     """Diagnose from a reader that has followed the console all along."""
-    facts = _with_exit(console_facts(reader, hints), known)
+    ended_badly = bool(known.exit_code or known.signal)
+    facts = _with_exit(console_facts(reader, hints, failed=ended_badly), known)
     facts = _with_records(facts, known)
     numbers = {**facts.facts, **_known_numbers(facts)}
     title, remedy = _words(facts, numbers, known)
-    verdict = reader.failure.conclude(progress_offset=reader.progress_offset)
+    verdict = reader.conclude(failed=ended_badly)
     proofs = tuple(verdict.root.evidence) if verdict.root else ()
     if not proofs and (text := verdict.exception.text if verdict.exception else known.error):
         proofs = (Evidence(text=text, offset=verdict.exception.offset if verdict.exception else -1),)

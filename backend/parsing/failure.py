@@ -23,6 +23,7 @@ _CONTEXT_LINES = 12
 _RECENT_LINES = 16
 _MAX_CONTEXT = 96
 _MAX_OFFSETS = 4096
+_STEPS_AFTER_ERROR = 2
 _EVIDENCE_CHARACTERS = 400
 _WRAP_WIDTH = 60
 _SOURCE_LINE = re.compile(
@@ -68,6 +69,8 @@ class Finding:
     offset: int
     last_offset: int
     count: int = 0
+    step: int = -1
+    """Training step when it was last seen."""
     trainer: bool = False
     phase: str | None = None
     evidence: list[Evidence] = field(default_factory=list)
@@ -124,6 +127,8 @@ class FailureScan:
         self.findings: dict[str, Finding] = {}
         self.remarks: dict[str, list[Evidence]] = {}
         self.launcher = LauncherLines()
+        self.step = -1
+        """Set by the reader: the training step that the log has reached."""
         self.exceptions: list[Exception_] = []
         self.last_frames: deque[tuple[str, str]] = deque(maxlen=64)
         self.traceback_ranks: list[int] = []
@@ -188,6 +193,7 @@ class FailureScan:
         if finding is None:
             finding = self.findings[one.code] = Finding(one.code, one.weight, line.offset, line.offset, phase=one.phase)
         finding.last_offset = line.offset
+        finding.step = self.step
         finding.count += 1
         finding.trainer |= one.trainer
         if len(finding.offsets) < _MAX_OFFSETS:
@@ -249,9 +255,17 @@ class FailureScan:
                 Exception_(name=found[1], text=body[:_EVIDENCE_CHARACTERS], offset=line.offset, rank=rank)
             )
 
-    def conclude(self, *, progress_offset: int = -1) -> Verdict:
-        """Weigh the findings. `progress_offset`: where the step last grew; an error before it did not end the job."""
+    def conclude(self, *, progress_offset: int = -1, step: int = -1, failed: bool = False) -> Verdict:
+        """Weigh the findings. `progress_offset`: where the step last grew, to `step`; an error before it did not end the job.
+
+        When the job did end badly, an error one or two steps back may still be the cause: other ranks go on for a moment.
+        """
+        ended_badly = failed or self.launcher.failed
         live = [one for one in self.findings.values() if one.last_offset >= progress_offset and self._is_cause(one)]
+        if not live and ended_badly:
+            live = [
+                one for one in self.findings.values() if step - one.step <= _STEPS_AFTER_ERROR and self._is_cause(one)
+            ]
         live = _without_consequences(live)
         root = max(live, key=lambda one: (one.weight, -one.offset), default=None)
         exception = self._last_exception(progress_offset, root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 from backend.domain.metrics import StepRecord
@@ -191,7 +191,7 @@ def _check_stragglers(by_rank: Mapping[int, Sequence[StepRecord]]) -> list[Speed
     waits = {rank: median(one.data_seconds for one in steps) for rank, steps in enough.items()}
     if len(waits) < 2:
         return []
-    usual = median(waits.values())
+    usual = median_low(waits.values())
     step = median(one.seconds for one in by_rank[min(by_rank)][-64:])
     slow = {rank: wait for rank, wait in waits.items() if step > 0 and wait - usual > (STRAGGLER_FACTOR - 1) * step}
     if not slow:

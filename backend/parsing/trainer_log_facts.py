@@ -11,17 +11,9 @@ from backend.parsing.health import Health, Point, check_health
 from backend.parsing.log_facts import LogFacts, unique
 from backend.parsing.log_hints import NO_HINTS, LogHints
 from backend.parsing.trainer_log import LogRow, TrainerLog
-from backend.parsing.trainer_state import StateRow, parse_trainer_state
+from backend.parsing.trainer_state import StateRow, TrainerState
 
 _OTHER_SERIES = ("learning_rate", "reward", "accuracy", "throughput", "total_tokens", "vram_allocated", "vram_reserved")
-
-
-def trainer_log_facts(data: bytes, hints: LogHints = NO_HINTS) -> LogFacts:
-    """Facts of a whole `trainer_log.jsonl`."""
-    log = TrainerLog()
-    log.feed(data)
-    log.flush()
-    return facts_of_log(log, hints)
 
 
 def facts_of_log(log: TrainerLog, hints: LogHints = NO_HINTS) -> LogFacts:
@@ -30,7 +22,9 @@ def facts_of_log(log: TrainerLog, hints: LogHints = NO_HINTS) -> LogFacts:
     train = [row for row in rows if row.is_train]
     evals = [row for row in rows if "eval_loss" in row.values]
     last = log.rows[-1] if log.rows else None
-    health = check_health(_points(train), _points(evals), stage=hints.stage, fp16=hints.fp16, epochs=hints.epochs)
+    health = check_health(
+        plain_points(train), plain_points(evals), stage=hints.stage, fp16=hints.fp16, epochs=hints.epochs
+    )
     outcome = _outcome(log, last)
     told = LogFacts(
         detected_format="llamafactory_trainer_log", outcome=outcome, job="predict" if _is_predict(rows, last) else None,
@@ -47,11 +41,10 @@ def facts_of_log(log: TrainerLog, hints: LogHints = NO_HINTS) -> LogFacts:
     return with_health(replace(told, warnings=tuple(_warnings(log)), notes=notes), health)
 
 
-def trainer_state_facts(data: bytes) -> LogFacts:
-    """Facts of a `trainer_state.json`. Raises InvalidInput when it is incomplete."""
-    state = parse_trainer_state(data)
+def trainer_state_facts(state: TrainerState) -> LogFacts:
+    """Facts of a `trainer_state.json`."""
     evals = [row for row in state.eval_rows if "eval_loss" in row.values]
-    health = check_health(_points(state.train_rows), _points(evals), epochs=state.epochs)
+    health = check_health(plain_points(state.train_rows), plain_points(evals), epochs=state.epochs)
     told = LogFacts(
         detected_format="trainer_state", outcome="completed" if state.finished else "unknown", last_step=state.step,
         total_steps=state.max_steps, facts=dict(health.facts),
@@ -59,7 +52,9 @@ def trainer_state_facts(data: bytes) -> LogFacts:
     return with_health(with_series(told, state.train_rows, evals), health)
 
 
-def with_series(told: LogFacts, train: Sequence[LogRow | StateRow], evals: Sequence[LogRow | StateRow]) -> LogFacts:
+def with_series(
+    told: LogFacts, train: Sequence[LogRow | StateRow | Point], evals: Sequence[LogRow | StateRow | Point]
+) -> LogFacts:
     """Counts, first, last and best values of the points that count."""
     losses = [(row.step, row.values["loss"]) for row in train if "loss" in row.values]
     finite = [value for _, value in losses if math.isfinite(value)]
@@ -87,7 +82,8 @@ def with_health(told: LogFacts, health: Health) -> LogFacts:
     )  # fmt: skip
 
 
-def _points(rows: Sequence[LogRow | StateRow]) -> list[Point]:
+def plain_points(rows: Sequence[LogRow | StateRow]) -> list[Point]:
+    """The same as plain points."""
     return [Point(step=row.step, epoch=row.epoch, values=row.values) for row in rows]
 
 

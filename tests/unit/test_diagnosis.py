@@ -130,3 +130,12 @@ def test_the_literals_of_a_signature_stand_in_what_it_matches() -> None:
                 tried += 1
                 assert any(need in text for need in one.needs), (one.code, one.needs, text)
     assert tried > 500
+
+
+def test_an_error_is_the_cause_though_another_rank_drew_its_bar_once_more() -> None:
+    bar = b" 10%%|#         | %d/100 [01:00<10:00, 6.00s/it]\n"
+    failed = bar % 10 + OOM + bar % 11
+    assert diagnose(failed, KnownRun(exit_code=1)).root_cause == "gpu_oom"
+    assert diagnose(failed).root_cause is None  # nothing says that the job has ended
+    long_ago = bar % 10 + OOM + bar % 50
+    assert diagnose(long_ago, KnownRun(exit_code=1)).root_cause is None
