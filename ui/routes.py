@@ -28,6 +28,7 @@ from backend.errors import (
 from backend.services.api import Api
 from backend.services.cursor import parse_cursor
 from backend.services.diagnosing import Diagnosis
+from backend.services.importing import import_texts
 from backend.services.views import Views, job_row
 from ui.downloads import send
 from ui.encoding import encode
@@ -170,6 +171,16 @@ def action_router(api: Api) -> APIRouter:
     def preview(request: Request, body: Given) -> Response:
         found = api.preview(text_of(body, "spec_text"))
         return answer(request, {"plan": found.plan, "problems": found.problems, "facts": found.facts})
+
+    @router.post("/check")
+    def check(request: Request, body: Given) -> Response:
+        """The trainer's own check; `checking` means: ask again."""
+        return answer(request, api.final_check(text_of(body, "spec_text")))
+
+    @router.post("/import")
+    def import_files(request: Request, body: Given) -> Response:
+        """Texts of any kind that belong together, by file name, as one specification."""
+        return answer(request, import_texts(named_texts_of(body, "files")))
 
     @router.post("/runs")
     def submit(request: Request, body: Given) -> Response:
@@ -321,6 +332,13 @@ def text_of(body: Body, name: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput(name, found=_shown(value), expected="text")
     return value
+
+
+def named_texts_of(body: Body, name: str) -> dict[str, str]:
+    values = body.get(name)
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise InvalidInput(name, found=_shown(values), expected="an object of texts by file name")
+    return {str(key): str(value) for key, value in values.items()}
 
 
 def whole_of(body: Body, name: str) -> int:

@@ -22,6 +22,7 @@ from backend.planning.command import Host, build_plan, shell_command
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.lint import lint_spec, lint_train_yaml
 from backend.planning.spec import apply_changes, parse_spec
+from backend.services.dry_run import DryRun, DryRuns, DryRunState
 from backend.services.environments import Environments
 from backend.services.preflight import HostFacts, check_host, join_problems, lint_context
 from backend.services.secrets import PLACEHOLDER, forget_secrets, is_secret_name, load_secrets, save_secrets
@@ -89,6 +90,7 @@ class Api:
         self.clock = clock
         self.read_devices = read_devices
         self.environments = Environments(self.paths, settings)
+        self.dry_runs = DryRuns()
         self.jobs = JobTable(Database(self.paths.database))
         self.paths.jobs.mkdir(parents=True, exist_ok=True)
         self._start_worker = start_worker or spawn_worker
@@ -186,6 +188,18 @@ class Api:
         except InvalidInput:
             return lint_train_yaml(text, LintContext())
         return lint_spec(spec, lint_context(spec, self._host_facts(spec)))
+
+    def final_check(self, spec_text: str, *, wait: bool = False) -> DryRun:
+        """What the trainer itself says of it: CHECKING until it has answered (ask again), or the answer with `wait`.
+
+        Not asked while the other checks find errors: it would only repeat the first of them. Raises InvalidInput.
+        """
+        preview = self.preview(spec_text)
+        environment = self.environments.cached(preview.spec.environment)
+        if preview.errors or preview.plan is None or environment is None or not environment.usable:
+            return DryRun(digest="", state=DryRunState.SKIPPED)
+        ask = self.dry_runs.check if wait else self.dry_runs.request
+        return ask(preview.plan, environment)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 

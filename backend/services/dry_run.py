@@ -37,8 +37,10 @@ Runner = Callable[..., ToolResult]
 
 
 class DryRunState(StrEnum):
-    """CHECKING: an answer will come. DONE: `problems` are the trainer's. UNAVAILABLE: it could not be asked."""
+    """CHECKING: an answer will come. DONE: `problems` are the trainer's. UNAVAILABLE: it could not be asked.
+    SKIPPED: it was not asked, for something else is wrong already or no environment is described yet."""
 
+    SKIPPED = "skipped"
     CHECKING = "checking"
     DONE = "done"
     UNAVAILABLE = "unavailable"

@@ -18,6 +18,7 @@ from backend.planning.fields import FIELDS, TEMPLATES, visible_fields
 from backend.planning.form_values import find_changes, load_form, read_values, show_number
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
+from backend.services.dry_run import DryRun
 from backend.services.presets import list_presets, load_preset
 from backend.services.secrets import is_secret_name
 
@@ -53,6 +54,10 @@ class FormService:
     def preview(self, text: str) -> Preview:
         """Raises InvalidInput when the text is no specification."""
         return self._api.preview(text)
+
+    def final_check(self, text: str) -> DryRun:
+        """The trainer's own word on it; CHECKING: ask again. Raises InvalidInput."""
+        return self._api.final_check(text)
 
     def submit(self, text: str) -> Job:
         """Raises InvalidInput, SpecRejected, StoreFault."""

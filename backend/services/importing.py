@@ -19,6 +19,7 @@ from backend.services.inspect_config import config_facts
 from backend.services.inspect_data import data_facts
 
 __all__ = [
+    "Imported",
     "apply_fixes",
     "import_bytes",
     "import_path",

@@ -135,6 +135,14 @@ def test_refusal_of_the_trainer_gets_our_code(message: str, code: str, field: st
     assert problem.evidence
 
 
+def test_hub_model_that_is_not_cached_is_no_error() -> None:
+    message = (
+        "We couldn't connect to 'https://hub.invalid' to load the files, and couldn't find them in the cached files."
+    )
+    (problem,) = translate_findings([{"stage": "model", "type": "OSError", "message": message}], [])
+    assert (problem.code, problem.severity) == ("hub_not_cached", Severity.NOTE)
+
+
 def test_unknown_words_of_the_trainer_are_kept() -> None:
     problems = translate_findings(
         [{"stage": "data", "message": "KeyError: 'answr'", "dataset": "a"}], [{"stage": "data", "message": "slow"}]

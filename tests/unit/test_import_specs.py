@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from backend.domain.job import JobSpec, Offload, ZeroConfig
 from backend.domain.problem import ArgValue, Severity
 from backend.errors import NotFound
+from backend.planning.importing.detect import Kind
 from backend.planning.importing.imported import Imported, apply_fixes, fixable, import_text, import_texts
 from backend.planning.linting.context import LintContext
 from backend.planning.spec import dump_spec, parse_spec
@@ -278,3 +280,16 @@ def test_rules_and_fixes_survive_any_values(values: dict[str, ArgValue]) -> None
     text = dump_spec(JobSpec(name="x", train={k: v for k, v in values.items() if k != "tunedeck"}))
     problems = lint_text(text, filename="a.yaml")
     apply_fixes(text, problems)
+
+
+def test_every_remark_has_words_in_both_languages() -> None:
+    source = Path(__file__).parents[2] / "backend"
+    used = set()
+    for file in (source / "planning" / "importing" / "imported.py", source / "services" / "importing.py"):
+        used |= set(re.findall(r'Remark\(\s*key="(\w+)"', file.read_text()))
+    from ui.text import new_run_en, new_run_zh
+
+    shown = used - {"arguments", "launcher", "last_launch", "processes", "environment"}
+    for texts in (new_run_en.TEXT, new_run_zh.TEXT):
+        assert {f"import.{key}" for key in shown} <= set(texts)
+        assert {f"new.kind.{kind.value}" for kind in Kind} <= set(texts)

@@ -10,6 +10,7 @@ from backend.domain.form import FieldError
 from backend.domain.problem import Problem, Severity
 from backend.errors import InvalidInput
 from backend.services.api import Preview
+from backend.services.dry_run import DryRun, DryRunState
 from backend.services.form import Form, command_line, field_of
 from backend.services.secrets import is_secret_name
 from ui.text import host_problems_zh
@@ -64,19 +65,35 @@ class LaunchView:
     command: str = ""
     variables: tuple[tuple[str, str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    check: str = ""
+    """How the trainer's own check stands: "" (not asked), checking, done, unavailable."""
+    check_text: str = ""
     document: str = field(default="", repr=False)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-def build_view(text: str, form: Form, preview: Preview, errors: Sequence[FieldError], texts: Texts) -> LaunchView:
-    """The panel for a document that can be read. Widgets with impossible content come first."""
+def build_view(
+    text: str,
+    form: Form,
+    preview: Preview,
+    errors: Sequence[FieldError],
+    texts: Texts,
+    check: DryRun | None = None,
+) -> LaunchView:
+    """The panel for a document that can be read. Widgets with impossible content come first.
+
+    What the trainer's own check finds is shown and does not block: it looks from outside the job.
+    """
     own = tuple(_field_problem(error, texts) for error in errors)
     shown = {problem.argument for problem in own} | _empty(form)
     found = tuple(problem_view(problem, texts) for problem in preview.problems if problem.field not in shown)
     problems = (*own, *found)
     blocking = [problem for problem in problems if problem.severity == Severity.ERROR.value]
+    known = {(problem.code, problem.field) for problem in preview.problems}
+    told = [problem for problem in check.problems if (problem.code, problem.field) not in known] if check else []
+    problems = (*problems, *(problem_view(problem, texts) for problem in told))
     launch, hint = _missing(form, texts) or _to_solve(blocking, texts)
     ready = not launch
     return LaunchView(
@@ -90,8 +107,19 @@ def build_view(text: str, form: Form, preview: Preview, errors: Sequence[FieldEr
         command=command_line(preview.plan) if preview.plan else "",
         variables=_variables(preview, texts),
         files=tuple(preview.plan.files.items()) if preview.plan else (),
+        check=check.state.value if check and check.state is not DryRunState.SKIPPED else "",
+        check_text=_check_text(check, len(told), texts),
         document="" if any(map(is_secret_name, preview.spec.env)) else text,
     )
+
+
+def _check_text(check: DryRun | None, problems: int, texts: Texts) -> str:
+    if check is None or check.state is DryRunState.SKIPPED:
+        return ""
+    if check.state is DryRunState.DONE:
+        key = "new.check.found" if problems else "new.check.clean"
+        return texts[key].format(n=problems, seconds=f"{check.seconds or 0:.0f}")
+    return texts[f"new.check.{check.state.value}"].format(why=check.message)
 
 
 def broken_view(text: str, error: InvalidInput, texts: Texts) -> LaunchView:

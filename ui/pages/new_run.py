@@ -23,8 +23,10 @@ from backend.domain.job import Job
 from backend.domain.problem import Fix
 from backend.errors import Conflict, InvalidInput, SpecRejected, TunedeckError
 from backend.services.form import START, Form, FormService, apply_fix, edit_text, list_fields, open_form
+from backend.services.importing import import_texts
 from backend.services.presets import list_presets
 from ui.forms import Widgets, build_fields, element_id
+from ui.pages.import_view import import_refusal, import_report, read_payload
 from ui.pages.launch_view import LaunchView, broken_view, build_view, problem_id
 from ui.text import fields_en, fields_zh, new_run_en, new_run_zh
 
@@ -120,7 +122,7 @@ class _Page:
                     self.launch = gr.Button(
                         self.texts["new.launch.wait"], variant="primary", interactive=False, elem_id="new-launch"
                     )
-                    self.panel = self._place("new-panel", "startPanel", ["fix", "fixall"])
+                    self.panel = self._place("new-panel", "startPanel", ["fix", "fixall", "recheck"])
         self.good = gr.Textbox(visible="hidden", elem_id="new-good")
         self.draft = gr.Textbox(visible="hidden", elem_id="new-draft")
         self.visit = gr.Textbox(visible="hidden", elem_id="new-visit")
@@ -139,6 +141,9 @@ class _Page:
                     value="", language="yaml", label=self.texts["new.yaml.label"], elem_id="new-yaml", lines=24,
                     max_lines=60, wrap_lines=True, interactive=True,
                 )  # fmt: skip
+
+            with gr.Tab(self.texts["new.tab.import"], id="import", elem_id="new-tab-import"):
+                self.importer = self._place("new-import", "startImport", ["take"])
 
     def _draw_group(self, group: Group) -> None:
         fields = [item for item in list_fields() if item.group is group]
@@ -199,6 +204,8 @@ class _Page:
         self.picker.pick(self.on_pick, [self.code], everything, **_EVENT)
         self.panel.fix(self.on_fix, [self.code], everything, **_EVENT)
         self.panel.fixall(self.on_fix_all, [self.code], everything, **_EVENT)
+        self.panel.recheck(self.on_recheck, [self.code], [self.panel, self.launch], **_TYPING)
+        self.importer.take(self.on_import, [self.code], everything, **_EVENT)
         self.notice.restore(self.on_restore, None, everything, **_EVENT)
         folder, names = self.widgets.component("dataset_dir"), ("dataset", "eval_dataset")
         folder.change(  # type: ignore[attr-defined]
@@ -272,6 +279,33 @@ class _Page:
 
     def on_fix_all(self, text: str) -> list[object]:
         return self._fixed(text, lambda name: True)
+
+    def on_recheck(self, text: str) -> list[object]:
+        """The trainer's own check was under way: look whether it has answered."""
+        try:
+            form = open_form(text or "")
+        except InvalidInput:
+            return [gr.skip(), gr.skip()]
+        return self._panel(self._view(text, form, _widget_errors(text, form)))
+
+    def on_import(self, text: str, event: gr.EventData) -> list[object]:
+        """Files and pasted text: one document, and a line that says what became of them."""
+        imported = import_texts(read_payload(getattr(event, "files", None)))
+        try:
+            if imported.spec_text:
+                done = _Notice(
+                    kind="loaded",
+                    text=self.texts["new.imported"].format(kind=self.texts[f"new.kind.{imported.kind}"]),
+                    detail=import_report(imported, self.texts),
+                    undo=text or START,
+                )
+                return self._show(imported.spec_text, done)
+        except InvalidInput as error:
+            return self._broken(imported.spec_text, text or START, error, show=True)
+        failed = _Notice(
+            kind="failed", text=import_refusal(imported, self.texts), detail=import_report(imported, self.texts)
+        )
+        return [gr.skip(), gr.skip(), failed.to_json(), *[gr.skip()] * (2 + len(self.widgets.fields))]
 
     def on_folder(self, folder: str) -> list[object]:
         """Another data folder: its names to choose from."""
@@ -354,7 +388,9 @@ class _Page:
 
     def _view(self, text: str, form: Form, errors: Sequence[FieldError]) -> LaunchView:
         try:
-            return build_view(text, form, self.service.preview(text), errors, self.texts)
+            preview = self.service.preview(text)
+            check = None if errors else self.service.final_check(text)
+            return build_view(text, form, preview, errors, self.texts, check)
         except InvalidInput as error:
             return broken_view(text, error, self.texts)
         except TunedeckError as error:

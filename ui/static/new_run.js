@@ -192,14 +192,61 @@ function tellEdits(tell) {
   for (const name of ["input", "keydown", "focusout"]) document.addEventListener(name, soon);
 }
 
+// ---- Import -------------------------------------------------------------------------------------------------------------
+
+const MAX_FILE_BYTES = 1 << 20;
+
+/** Pasted text and chosen or dropped files, read in the browser and sent together; the server makes one document of them. */
+export function startImport(place) {
+  const t = words(place.config);
+  const files = new Map();
+  const list = h("ul", { class: "td-new-import-files" });
+  const note = h("p", { class: "td-new-import-note td-muted", role: "status" });
+  const text = h("textarea", { class: "td-new-import-text", rows: "8", spellcheck: "false", "aria-label": t("new.import.paste"), placeholder: t("new.import.paste") });
+  const chooser = h("input", { type: "file", multiple: true, hidden: true, onchange: () => add(chooser.files) });
+  const draw = () => replace(list, [...files.keys()].map((name) => h("li", {}, h("code", {}, name),
+    button("×", { "aria-label": t("new.import.remove", { name }), onclick: () => { files.delete(name); draw(); } }))));
+  const add = async (chosen) => {
+    note.textContent = "";
+    for (const file of [...chosen]) {
+      if (file.size > MAX_FILE_BYTES) note.textContent = t("new.import.too_large", { name: file.name });
+      else files.set(file.name, await file.text());
+    }
+    chooser.value = "";
+    draw();
+  };
+  const send = () => {
+    const payload = Object.fromEntries(files);
+    if (text.value.trim()) payload[""] = text.value;
+    if (Object.keys(payload).length === 0) return text.focus();
+    place.events.take({ files: payload });
+    return undefined;
+  };
+  const over = (inside) => (event) => {
+    event.preventDefault();
+    area.classList.toggle("td-new-import-over", inside);
+  };
+  const drop = (event) => {
+    over(false)(event);
+    add(event.dataTransfer.files);
+  };
+  const area = h("div", { class: "td-new-import", ondragover: over(true), ondragleave: over(false), ondrop: drop },
+    h("p", {}, t("new.import.lead")), text,
+    h("div", { class: "td-new-import-line" }, button(t("new.import.files"), { onclick: () => chooser.click() }), chooser, h("span", { class: "td-muted" }, t("new.import.drop"))),
+    list, note, button(t("new.import.read"), { kind: "td-button-primary", onclick: send }));
+  replace(place.element, area);
+}
+
 // ---- Launch panel -------------------------------------------------------------------------------------------------------
 
 const STATE_ICON = { ready: "succeeded", warned: "warning", blocked: "flag" };
+const CHECK_ICON = { checking: "history", done: "succeeded", unavailable: "info" };
 const SEVERITY_ICON = { error: "failed", warning: "warning", note: "info" };
 
 export function startPanel(place) {
   const t = words(place.config);
   const state = h("div", { class: "td-new-state", role: "status" });
+  const check = h("p", { class: "td-new-check td-muted", role: "status" });
   const problems = h("div", { class: "td-new-problems" });
   const numbers = h("dl", { class: "td-new-numbers" });
   const command = section(t("new.command"), t("new.command.help"), t);
@@ -207,11 +254,18 @@ export function startPanel(place) {
   const environment = h("details", { class: "td-new-part" }, h("summary", {}, t("new.env")), h("p", { class: "td-muted" }, t("new.env.help")), variables);
   const files = h("div", { class: "td-new-files" });
   const opened = new Map();
-  replace(place.element, state, problems, numbers, command.node, environment, files);
+  replace(place.element, state, check, problems, numbers, command.node, environment, files);
   const launch = watchLaunch(t);
+
+  let again = 0;
 
   follow(place, (view) => {
     launch.free();
+    replace(check, view.check_text && [icon(CHECK_ICON[view.check] ?? "info"), h("span", {}, view.check_text)]);
+    check.dataset.state = view.check;
+    show(check, Boolean(view.check_text));
+    clearTimeout(again);
+    if (view.check === "checking") again = setTimeout(() => place.events.recheck({}), 1500);
     if (view.document) sessionStorage.setItem(draftKey(), view.document);
     replace(state, h("div", { class: `td-new-state-line td-new-state-${view.state}` }, icon(STATE_ICON[view.state]), h("strong", {}, view.title)), view.hint && h("p", { class: "td-muted" }, view.hint));
     const fixable = view.problems.filter((problem) => problem.fixable);

@@ -408,6 +408,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "trainer_refuses": ("训练器自己的检查（{stage}）拒绝：{message}", "修正信息中提到的参数。"),
     "trainer_warns": ("训练器自己的检查（{stage}）提示：{message}", "如果是有意的，无需处理。"),
     "dry_run_unavailable": ("无法询问训练器：{found}。", "其余检查仍然有效；请在设置中查看训练环境。"),
+    "hub_not_cached": (
+        "本机缓存中没有该模型，而检查不会下载任何内容：因此没有查看模型。",
+        "无需处理；任务启动时会下载。",
+    ),
     "dataset_wrong_stage": (
         "数据集与训练阶段不符：偏好对比数据只用于 rm 和 dpo，而它们也只接受这种数据。",
         "换数据集或阶段，或在 dataset_info.json 中设置 ranking。",

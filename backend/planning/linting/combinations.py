@@ -34,7 +34,7 @@ def combinations(config: TrainConfig) -> Iterator[Problem]:
                 row.code,
                 row.severity,
                 field=row.field,
-                found="-" if found is None else found,
+                found="" if found is None else found,
                 expected=row.expected,
                 line=config.line(row.field),
                 fix=row.fix,

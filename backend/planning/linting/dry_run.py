@@ -86,7 +86,7 @@ def _translate(finding: Mapping[str, ArgValue], severity: Severity) -> Iterator[
     if package := re.search(r"The '([\w.<>=-]+)' distribution was not found", message):
         name = re.split(r"[<>=]", package[1])[0]
         yield report(
-            "package_missing", severity, field=name, found="-", expected=name, evidence=message[:400], package=name
+            "package_missing", severity, field=name, found="", expected=name, evidence=message[:400], package=name
         )
         return
     if unknown := re.search(r"Template (\S+) does not exist", message):
@@ -102,14 +102,23 @@ def _translate(finding: Mapping[str, ArgValue], severity: Severity) -> Iterator[
             evidence=message,
         )
         return
+    if finding.get("stage") in ("model", "tokenizer") and _NOT_CACHED.search(message):
+        yield report("hub_not_cached", Severity.NOTE, field="model_name_or_path", found="", evidence=message[:400])
+        return
     yield _by_table(finding, message, severity)
+
+
+_NOT_CACHED = re.compile(
+    r"offline|couldn't connect|LocalEntryNotFound|cached|not a local folder|does not appear to have a file", re.I
+)
+"""The check downloads nothing: a hub model that is not in the cache cannot be looked at."""
 
 
 def _by_table(finding: Mapping[str, ArgValue], message: str, severity: Severity) -> Problem:
     for pattern, code, field in _KNOWN:
         if match := re.search(pattern, message):
             name = match.expand(field)
-            return report(code, severity, field=name, found="-", expected=name, evidence=message[:400], rows="-")
+            return report(code, severity, field=name, found="", expected=name, evidence=message[:400], rows="-")
     place = str(finding.get("dataset") or finding.get("argument") or "")
     return report(
         "trainer_refuses" if severity is Severity.ERROR else "trainer_warns",

@@ -82,7 +82,7 @@ def packages(config: TrainConfig) -> Iterator[Problem]:
                 "package_missing",
                 Severity.ERROR,
                 field=name,
-                found="-",
+                found="",
                 expected=package,
                 line=config.line(name),
                 fix=fix,
@@ -106,7 +106,7 @@ def bitsandbytes(config: TrainConfig) -> Iterator[Problem]:
     name = "quantization_bit" if by_bits else "optim"
     if config.context.lacks("bitsandbytes"):
         yield report(
-            "package_missing", Severity.ERROR, field=name, found="-", expected="bitsandbytes", package="bitsandbytes"
+            "package_missing", Severity.ERROR, field=name, found="", expected="bitsandbytes", package="bitsandbytes"
         )
     elif config.context.accelerator == "cuda":
         yield report("needs_package", Severity.NOTE, field=name, expected="bitsandbytes", package="bitsandbytes")

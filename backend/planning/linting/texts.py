@@ -607,6 +607,10 @@ TEXTS: dict[str, Text] = {
         "The trainer could not be asked: {found}.",
         "The other checks stand; look at the training environment in Settings.",
     ),
+    "hub_not_cached": Text(
+        "The model is not in this host's cache, and the check downloads nothing: it was not looked at.",
+        "Nothing need be done; it is downloaded when the run starts.",
+    ),
     "dataset_wrong_stage": Text(
         "The data set does not fit the stage: comparisons are for rm and dpo only, and these need them.",
         "Choose another data set or stage, or set ranking in dataset_info.json.",

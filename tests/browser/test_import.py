@@ -1,0 +1,96 @@
+"""The tutorial test in Chromium: files of a public tutorial in, each mistake named, all fixed by one click, launched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import Page as Tab
+
+from tests.browser.test_new_run import Site, open_new, show_yaml, site, tab, yaml_of
+
+__all__ = ["site", "tab"]
+pytestmark = pytest.mark.browser
+TUTORIAL = Path(__file__).parents[1] / "data" / "tutorial"
+WORDS = {
+    "": (
+        "is a control of LLaMA Board",
+        "after all data is tokenized",
+        "always partitions gradients",
+        "forces one instruction set",
+    ),
+    "/zh": ("是 LLaMA Board 的控件", "等全部数据分词之后才被拒绝", "总会切分梯度", "强制所有 GPU 使用同一指令集"),
+}
+NOTICE = {"": "Imported: a launch command or script.", "/zh": "已导入：启动命令或脚本。"}
+
+
+def tutorial_files(site: Site) -> list[FilePayload]:
+    """The tutorial's files with a model and a data set that this host has, and as many ranks."""
+    texts = {name: (TUTORIAL / name).read_text() for name in ("launch.sh", "train.yaml", "ds_z3_config.json")}
+    data = f"demo\ndataset_dir: {site.deck.settings.data_dir}/demo/data"
+    texts["train.yaml"] = texts["train.yaml"].replace("acme/Harbour-8B-Instruct", str(site.deck.model))
+    texts["train.yaml"] = texts["train.yaml"].replace("desk_qa", data)
+    texts["launch.sh"] = texts["launch.sh"].replace("--nproc_per_node=8", "--nproc_per_node=2")
+    return [{"name": name, "mimeType": "text/plain", "buffer": text.encode()} for name, text in texts.items()]
+
+
+def open_import(tab: Tab) -> None:
+    tab.click('#new-tabs [role="tab"] >> nth=2')
+    tab.wait_for_selector(".td-new-import")
+
+
+@pytest.mark.parametrize("prefix", ["", "/zh"])
+def test_tutorial_is_imported_fixed_and_launched(tab: Tab, site: Site, prefix: str) -> None:
+    before = len(site.jobs())
+    open_new(tab, site, prefix=prefix)
+    open_import(tab)
+    tab.set_input_files(".td-new-import input[type=file]", tutorial_files(site))
+    expect(tab.locator(".td-new-import-files li")).to_have_count(3)
+    tab.click(".td-new-import .td-button-primary")
+    expect(tab.locator("#new-notice")).to_contain_text(NOTICE[prefix])
+    problems = tab.locator(".td-new-problems")
+    for words in WORDS[prefix]:
+        expect(problems).to_contain_text(words)
+    expect(tab.locator("#new-launch")).to_be_disabled()
+
+    tab.click(".td-new-problems > .td-button")
+    expect(tab.locator(".td-new-problem-error")).to_have_count(0)
+    expect(tab.locator("#new-launch")).to_be_enabled()
+    show_yaml(tab)
+    text = yaml_of(tab)
+    assert "bf16: true" in text and "flash_attn: auto" in text
+    assert not any(word in text for word in ("compute_type", "disable_torch_compile", "parition", "HSA_OVERRIDE"))
+    tab.click("#new-launch")
+    tab.wait_for_url("**/run?id=*")
+    assert len(site.jobs()) == before + 1
+    assert site.jobs()[0].processes == 2
+
+
+def test_pasted_command_fills_the_form_and_can_be_undone(tab: Tab, site: Site) -> None:
+    open_new(tab, site)
+    open_import(tab)
+    tab.fill(
+        ".td-new-import-text",
+        "llamafactory-cli train --stage dpo --do_train --lora_rank 24 --learning_rate 5e-6 --flash_attn Fa",
+    )
+    tab.click(".td-new-import .td-button-primary")
+    expect(tab.locator("#new-notice")).to_contain_text("Imported")
+    tab.click('#new-tabs [role="tab"] >> nth=0')
+    expect(tab.locator("#f-lora_rank input")).to_have_value("24")
+    tab.click("#new-notice >> text=Undo")
+    expect(tab.locator("#f-lora_rank input")).not_to_have_value("24")
+
+
+def test_what_cannot_be_run_is_said_and_the_document_stays(tab: Tab, site: Site) -> None:
+    open_new(tab, site, "?preset=demo/cpu_sft_lora")
+    open_import(tab)
+    tab.fill(
+        ".td-new-import-text",
+        "base_model: a/b\nsequence_len: 9\nmicro_batch_size: 1\nload_in_4bit: true\n<img src=x onerror=window.__pwn=1>: 1\n",
+    )
+    tab.click(".td-new-import .td-button-primary")
+    expect(tab.locator("#new-notice")).to_contain_text("another program")
+    assert tab.evaluate("window.__pwn") is None
+    show_yaml(tab)
+    assert "demo" in yaml_of(tab)
