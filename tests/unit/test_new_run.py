@@ -57,7 +57,16 @@ def test_texts_agree_between_the_languages_and_every_one_is_used() -> None:
     assert [key for key, words in new_run_en.TEXT.items() if names(words) != names(new_run_zh.TEXT[key])] == []
     sources = [ROOT / "ui" / "static" / "new_run.js", ROOT / "ui" / "forms.py", *(ROOT / "ui" / "pages").glob("*.py")]
     code = "\n".join(path.read_text("utf-8") for path in sources)
-    built = ("new.hardware.", "new.severity.", "new.number.processes.", "example.", "new.tab.")
+    built = (
+        "new.hardware.",
+        "new.severity.",
+        "new.number.processes.",
+        "example.",
+        "new.tab.",
+        "new.kind.",
+        "new.check.",
+        "import.",
+    )
     assert [key for key in new_run_en.TEXT if f'"{key}"' not in code and not key.startswith(built)] == []
 
 
