@@ -23,6 +23,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def check(file: Path, found: Findings, *, parse_only: bool, rows: int) -> None:
         "world_size": training.world_size,
     }
     check_values(settings, (model, data, finetuning), found)
-    check_known_traps(data, training, found)
+    check_known_traps(finetuning.stage, data, training, found)
     if parse_only:
         check_deepspeed(training, None, found)
         return
@@ -210,7 +211,7 @@ def choices_of(hint: Any) -> list[Any]:
     return [member.value for member in hint] if isinstance(hint, type) and issubclass(hint, enum.Enum) else []
 
 
-def check_known_traps(data: Any, training: Any, found: Findings) -> None:
+def check_known_traps(stage: str, data: Any, training: Any, found: Findings) -> None:
     """What the parser accepts and training rejects minutes later."""
     from llamafactory.data.template import TEMPLATES
 
@@ -219,6 +220,11 @@ def check_known_traps(data: Any, training: Any, found: Findings) -> None:
             raise ValueError(f"Template {data.template} does not exist.")
         if data.train_on_prompt and getattr(TEMPLATES.get(data.template), "efficient_eos", False):
             raise ValueError("Current template does not support `train_on_prompt`.")
+    with found.stage("packages"):
+        if stage == "ppo" and not version("trl").startswith(("0.8.", "0.9.")):
+            raise ImportError(
+                f"stage ppo needs trl 0.8.6 to 0.9.6, here is {version('trl')}, which the other stages need."
+            )
     with found.stage("deepspeed"):
         if training.deepspeed and training.use_cpu:
             raise ValueError("use_cpu does not go with deepspeed: on a CPU host leave use_cpu out and train in fp32.")

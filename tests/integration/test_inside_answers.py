@@ -27,6 +27,7 @@ def description() -> dict[str, Any]:
 
 def test_the_description_is_whole(description: dict[str, Any]) -> None:
     assert description["errors"] == []
+    assert [one["code"] for one in description["broken"]] == ["ppo-needs-old-trl"]
     assert (description["accelerator"], description["devices"]) == ("cpu", [])
     assert description["versions"]["llamafactory"] == "0.9.5" and description["versions"]["flash-attn"] is None
     assert {"chatml", "llama3", "qwen"} <= set(description["templates"])
@@ -92,6 +93,7 @@ CASES: dict[str, tuple[dict[str, object], list[tuple[str, str]]]] = {
     "zero_batch_fits": ({"deepspeed": changed(2, train_batch_size=8)}, []),
     "zero_on_cpu": ({"deepspeed": changed(2), "use_cpu": True}, [("deepspeed", "use_cpu does not go with deepspeed")]),
     "zero_file": ({"deepspeed": "/nowhere.json"}, [("parse", "existing deepspeed config")]),
+    "ppo": ({"stage": "ppo", "reward_model": "/nowhere"}, [("packages", "ppo needs trl")]),
     "column": ({"dataset": "column"}, [("data", "output")]),
     "empty": ({"dataset": "empty"}, [("data", "no data")]),
     "some_invalid": ({"dataset": "some_invalid"}, []),
