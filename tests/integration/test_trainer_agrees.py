@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from backend.services.dry_run import MARK, SCRIPT
+from backend.services.dry_run import MARK, SCRIPT, DryRunState
 from backend.settings import REPOSITORY
+from tests.integration.conftest import Deck
 from tests.unit.lint_cases import TRAIN
 from tests.unit.test_lint_rules import text_of
 from tests.unit.valid_configs import CHANGES, config_text
@@ -93,3 +95,20 @@ def _error_codes() -> set[str]:
 
 
 ERRORS = _error_codes()
+
+
+def test_final_check_finds_what_only_the_trainer_can_know(real_deck: Deck) -> None:
+    text = (
+        f"model_name_or_path: {real_deck.model}\nstage: sft\nfinetuning_type: lora\nlora_target: no_such_layer\n"
+        f"dataset: demo\ndataset_dir: {real_deck.model.parent}/data\ntemplate: default\nlearning_rate: 1.0e-4\n"
+    )
+    real_deck.api.environments.describe()
+    started = time.monotonic()
+    found = real_deck.api.final_check(text, wait=True)
+    seconds = time.monotonic() - started
+    assert found.state is DryRunState.DONE
+    assert any("no_such_layer" in problem.reason for problem in found.problems)
+    assert seconds < 60  # 5 s on an idle machine with two cores
+    sound = real_deck.api.final_check(text.replace("no_such_layer", "q_proj"), wait=True)
+    assert (sound.state, sound.problems) == (DryRunState.DONE, ())
+    assert real_deck.api.final_check(text + "made_up: 1\n", wait=True).state is DryRunState.SKIPPED
