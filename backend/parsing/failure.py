@@ -280,9 +280,13 @@ class FailureScan:
         )  # fmt: skip
 
     def _is_cause(self, one: Finding) -> bool:
-        """Rows with a wrong role are dropped with a warning: a cause only when none was left."""
+        """Rows with a wrong role are dropped with a warning: a cause only when none was left. A watchdog that hangs after a
+        time-out was reported hangs because of it."""
         if one.code == "role_tag_mismatch":
             return "all_samples_dropped" in self.findings
+        if one.code == "watchdog_stuck":
+            timeout = self.findings.get("collective_timeout")
+            return timeout is None or timeout.offset > one.offset
         return True
 
     def _last_exception(self, progress_offset: int, root: Finding | None) -> Exception_ | None:

@@ -91,13 +91,13 @@ def _held_elsewhere(text: str, gib: Mapping[str, float]) -> float | None:
 
 def _read_pin(text: str, facts: Mapping[str, object]) -> dict[str, object]:
     found = re.search(
-        r"([\w-]+?)([<>=!~][^ ]*) is required for a normal functioning of this module, but found [\w-]+==([\w.+-]*\w)",
+        r"([\w-]+?)([<>=!~].*?) is required for a normal functioning of this module, but found [\w-]+==([\w.+-]*\w)",
         text,
     )
     if found is None:
         return {}
     bounds: dict[str, object] = {"package": found[1], "found": found[3]}
-    for sign, version in re.findall(r"([<>=!~]=?)([\w.+-]+)", found[2]):
+    for sign, version in re.findall(r"([<>=!~]=?)([\w.+-]+)", found[2].split(";")[0]):
         name = {
             ">=": "minimum",
             ">": "minimum",
@@ -107,7 +107,7 @@ def _read_pin(text: str, facts: Mapping[str, object]) -> dict[str, object]:
             "!=": "excluded",
         }.get(sign)
         if name:
-            bounds[name] = version
+            bounds.setdefault(name, version)
     return bounds
 
 

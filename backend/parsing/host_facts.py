@@ -26,6 +26,10 @@ _SLOW_VALUES = {
     "HSA_ENABLE_SDMA": {"0"}, "AMD_LOG_LEVEL": {"1", "2", "3", "4", "5"}, "TORCH_DISTRIBUTED_DEBUG": {"DETAIL", "INFO"},
     "NCCL_DEBUG": {"INFO", "TRACE"},
 }  # fmt: skip
+_TORCH_WORDS = re.compile(r"torch.*(?:total_memory|mem_get_info|capacity|memory)", re.IGNORECASE)
+_DRIVER_WORDS = re.compile(r"rocm-smi|amd-smi|driver|VRAM|Instinct|\bMI\d{3}", re.IGNORECASE)
+_AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?(GiB|GB|MiB)\b")
+_BYTES = re.compile(r"\b(\d{10,13})\b")
 _CARD_MIB = re.compile(
     r"(\d{4,7}) ?MiB|VRAM[^\n]*?:\s*(\d{10,13})\b|(\d+(?:\.\d+)?) ?G(?:i)?B each|(\d{2,3}) ?GB (?:HBM|VRAM)",
     re.IGNORECASE,
@@ -40,6 +44,7 @@ class HostFacts:
     gfx_override: str | None = None
     visible: dict[str, str] = field(default_factory=dict)
     card_gib: float | None = None
+    torch_gib: float | None = None
     slow_variables: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -59,11 +64,14 @@ def parse_host_facts(text: str) -> HostFacts:
         warnings.append("numa_balancing_on")
     if slow:
         warnings.append("speed_env")
+    card, seen = _card_gib(text) or _driver_gib(text), _torch_gib(text)
+    short = card is not None and seen is not None and seen < 0.7 * card
     hidden = _NOT_AVAILABLE.search(text) is not None and _DRIVER_GPU.search(text) is not None
+    errors = [code for code, found in (("gpu_not_visible", hidden), ("gpu_capacity_mismatch", short)) if found]
     return HostFacts(
-        torch=torch[1] if torch else None, gfx_override=override[1] if override else None,
-        visible={f"{name}_VISIBLE_DEVICES": value for name, value in _VISIBLE.findall(text)}, card_gib=_card_gib(text),
-        slow_variables=slow, errors=("gpu_not_visible",) if hidden else (), warnings=tuple(warnings),
+        torch_gib=seen, torch=torch[1] if torch else None, gfx_override=override[1] if override else None,
+        visible={f"{name}_VISIBLE_DEVICES": value for name, value in _VISIBLE.findall(text)}, card_gib=card,
+        slow_variables=slow, errors=tuple(errors), warnings=tuple(warnings),
     )  # fmt: skip
 
 
@@ -84,6 +92,23 @@ def host_json(found: HostFacts) -> dict[str, object]:
 def _is_slow(name: str, value: str) -> bool:
     allowed = _SLOW_VALUES.get(name)
     return value.upper() in allowed if allowed else value not in ("0", "off", "OFF")
+
+
+def _torch_gib(text: str) -> float | None:
+    """Memory of one card as PyTorch sees it."""
+    for line in text.splitlines():
+        if _TORCH_WORDS.search(line) and (found := _AMOUNT.search(line)):
+            return float(found[1]) / (1024 if found[2] == "MiB" else 1)
+        if _TORCH_WORDS.search(line) and (found := _BYTES.search(line)):
+            return int(found[1]) / (1 << 30)
+    return None
+
+
+def _driver_gib(text: str) -> float | None:
+    for line in text.splitlines():
+        if _DRIVER_WORDS.search(line) and not _TORCH_WORDS.search(line) and (found := _AMOUNT.search(line)):
+            return float(found[1]) / (1024 if found[2] == "MiB" else 1)
+    return None
 
 
 def _card_gib(text: str) -> float | None:

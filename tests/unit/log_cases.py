@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 CASES = Path(__file__).parents[1] / "data" / "logs"
-CASE_COUNT = 107
+CASE_COUNT = 118
 
 
 def case_names() -> list[str]:
