@@ -99,6 +99,8 @@ class Sampler:
         self._lost: set[str] = set()
         self._verdicts: dict[int, str] = {}
         self._error = ""
+        self.has_sampled = False
+        """A first round is over: before it nobody knows which devices there are, so no job may start."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -147,6 +149,7 @@ class Sampler:
         except Exception as error:  # noqa: BLE001 - a reader's bug must not end telemetry for all
             log.exception("sampler round failed")
             self._fail(f"{type(error).__name__}: {error}")
+        self.has_sampled = True
 
     def _fail(self, message: str) -> None:
         if message != self._error:

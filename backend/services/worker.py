@@ -145,7 +145,7 @@ class Worker:
 
     def _start_waiting(self) -> None:
         queue = self.jobs.in_states(JobState.QUEUED)
-        if not queue:
+        if not queue or (self.sampler is not None and not self.sampler.has_sampled):
             return
         for start in plan_starts(queue, self._wanted, self._capacity(), self._choose):
             try:

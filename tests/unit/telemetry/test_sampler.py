@@ -104,7 +104,9 @@ def test_round_is_stored_and_read_back_by_pages(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.service.source().reason == "No worker has sampled this host yet."
     assert bench.service.latest_readings().stale
+    assert not bench.sampler.has_sampled, "no job may start before the devices are known"
     bench.beat(5)
+    assert bench.sampler.has_sampled
     latest = bench.service.latest_readings()
     assert (latest.stale, latest.age_seconds, latest.error) == (False, 1.0, "")
     assert latest.readings[0].socket_power_watts == 360.0
