@@ -179,8 +179,8 @@ def _context(files: _Sorted) -> LintContext:
     hosts = "\n".join(content.decode("utf-8", "replace") for name, content in files.logs.items() if _is_host_file(name))
     processes = None
     for kind, text in files.configs.values():
-        if kind is Kind.SCRIPT and (launches := trainer_launches(parse_shell(text))):
-            processes = processes_per_node(launches[-1])
+        if kind is Kind.SCRIPT and (launches := trainer_launches(script := parse_shell(text))):
+            processes = processes_per_node(launches[-1], script.exports)
     context = replace(
         host_context(hosts), processes=processes, started_elsewhere=bool(files.logs) or _has_script(files)
     )

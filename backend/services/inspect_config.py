@@ -348,7 +348,7 @@ def _slurm_facts(script: ShellScript, launch: Launch | None) -> Facts:
 
 
 def _device_facts(launch: Launch, variables: Mapping[str, str]) -> Facts:
-    wanted, visible = processes_per_node(launch), count_visible(variables)
+    wanted, visible = processes_per_node(launch, variables), count_visible(variables)
     facts: Facts = {}
     if visible is not None:
         facts["visible"] = visible

@@ -37,6 +37,7 @@ DATA: tuple[DataCase, ...] = (
     DataCase("utf8_bom", b"\xef\xbb\xbf" + dumped(ALPACA).encode()),
     DataCase("not_utf8", dumped(ALPACA).encode("utf-16")),
     DataCase("comment_lines", b"# about\n" + lines(ALPACA).encode(), "a.jsonl"),
+    DataCase("comment_lines", b"// about\n" + dumped(ALPACA).encode()),
     DataCase("comma_between_lines", lines(ALPACA).replace("}\n", "},\n").encode(), "a.jsonl"),
     DataCase("json_lines_in_json_file", lines(ALPACA).encode()),
     DataCase("concatenated_objects", "".join(json.dumps(row) for row in ALPACA).encode()),

@@ -294,6 +294,7 @@ SCRIPTS: tuple[tuple[str, str], ...] = (
     ("flags_after_yaml", "llamafactory-cli train a.yaml --learning_rate 1e-4\n"),
     ("world_size_ambiguous", "accelerate launch --num_machines $WORLD_SIZE src/train.py a.yaml\n"),
     ("nproc_exceeds_visible", "HIP_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 4 src/train.py a.yaml\n"),
+    ("nproc_exceeds_visible", "export NPROC_PER_NODE=4 HIP_VISIBLE_DEVICES=0,1\nllamafactory-cli train a.yaml\n"),
     ("tasks_times_torchrun", "#SBATCH --ntasks-per-node=8\nsrun torchrun --nproc_per_node 8 src/train.py a.yaml\n"),
     ("file_is_placeholder", "llamafactory-cli train --stage sft --dataset my_dataset_name\n"),
     ("attention_value", "llamafactory-cli train --stage sft --flash_attn Fa\n"),

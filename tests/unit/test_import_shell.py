@@ -55,6 +55,12 @@ def test_blank_after_backslash_is_noticed() -> None:
     assert parse_shell("torchrun a.py \\ \n --x 1\n").broken_continuations == (1,)
 
 
+def test_continuations_and_variables_of_windows_shells() -> None:
+    launch = launch_of("set CUDA_VISIBLE_DEVICES=0\r\nllamafactory-cli train ^\r\n --stage sft ^\r\n --lora_rank 8\r\n")
+    assert launch.arguments == {"stage": "sft", "lora_rank": "8"}
+    assert launch_of("llamafactory-cli train `\n --stage sft\n").arguments == {"stage": "sft"}
+
+
 def test_last_value_of_a_loop_is_taken() -> None:
     assert launch_of("for lr in 1e-4 2e-4; do\nllamafactory-cli train --learning_rate $lr\ndone\n").arguments == {
         "learning_rate": "2e-4"

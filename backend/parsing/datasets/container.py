@@ -188,6 +188,8 @@ def _not_one_document(text: str, stripped: str, error: ValueError) -> Table:
                 expected="one object a line",
             )
             return Table(container="json_concatenated", rows=objects, findings=(finding,))
+    if commented := _commented(text):
+        return commented
     commas = _trailing_commas(text)
     if commas:
         repaired = _without_trailing_commas(text)
@@ -209,6 +211,21 @@ def _not_one_document(text: str, stripped: str, error: ValueError) -> Table:
     what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
     container = "json_array" if stripped.startswith("[") else ""
     return Table(container=container, findings=(_broken(what, line),), readable=False)
+
+
+def _commented(text: str) -> Table | None:
+    """JSON that only comment lines keep from being read."""
+    lines = text.split("\n")
+    comments = [number for number, line in enumerate(lines, 1) if line.strip().startswith(("#", "//"))]
+    if not comments:
+        return None
+    try:
+        whole = json.loads("\n".join(line for line in lines if not line.strip().startswith(("#", "//"))))
+    except (ValueError, RecursionError):
+        return None
+    inner = _whole_document(whole)
+    finding = finding_in("comment_lines", Severity.ERROR, comments, expected="{...}")
+    return replace(inner, findings=(finding, *inner.findings), facts={"comment_lines": list(comments[:MAX_SHOWN])})
 
 
 def _concatenated(text: str) -> tuple[list[ArgValue], int]:

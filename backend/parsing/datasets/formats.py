@@ -106,6 +106,8 @@ def needed_entry(kind: str, rows: Sequence[Row]) -> dict[str, ArgValue]:
         entry.update(_needed_tags(rows, turns))
     elif kind == "prompt_completion" and (pair := prompt_pair(row)):
         columns.update(prompt=pair[0], response=pair[1])
+        context = next((name for name in ("input", "context") if name in row and name not in pair), "")
+        columns.update({"query": context} if context else {})
     elif kind == "pretrain_text":
         columns["prompt"] = "text"
     elif kind in ("preference", "kto", "multimodal"):

@@ -198,7 +198,7 @@ def _is_arrow_info(content: Mapping[str, ArgValue]) -> bool:
 
 def detect_script(text: str, name: str = "") -> bool:
     """A shell or Slurm script (or a pasted command line) that starts something."""
-    if name.endswith((".sh", ".slurm", ".sbatch", ".bash", ".job")):
+    if name.endswith((".sh", ".slurm", ".sbatch", ".bash", ".job", ".bat", ".cmd", ".ps1")):
         return True
     if text.startswith("#!") and "sh" in text.partition("\n")[0]:
         return True

@@ -169,7 +169,7 @@ def _from_script(text: str, trains: Mapping[str, str], schema: TrainerSchema, no
         return notes.result(Kind.SCRIPT.value, "")
     arguments = _known_arguments(launch, arguments, notes)
     env = _environment(script, launch, notes)
-    processes = processes_per_node(launch)
+    processes = processes_per_node(launch, environment_of(script, launch))
     if processes is not None:
         notes.understood.append(Remark(key="processes", values={"count": str(processes)}))
     if base:

@@ -14,6 +14,8 @@ MAX_CHARACTERS = 1 << 20
 _MAX_COMMANDS = 2_000
 _MAX_EXPANSION = 20_000
 
+_OTHER_SHELLS = re.compile(r"[ \t](?:\^|`)[ \t]*\n")
+"""Line continuations of cmd and PowerShell, which Windows tutorials use."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _KEYWORDS = frozenset(
     ("then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "fi", "done", "esac", "time")
@@ -87,6 +89,7 @@ class ShellScript:
 def parse_shell(text: str) -> ShellScript:
     """Never raises: what cannot be read as shell ends up as words of a command."""
     text = text[:MAX_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    text = _OTHER_SHELLS.sub(" \\\\\n", text)
     lines = text.split("\n")
     state = _State()
     plain, documents = _cut_heredocs(text)
@@ -455,6 +458,10 @@ class _State:
                     self.unset.append(name)
             return True
         if head == "set":
+            if len(expanded) == 2 and "=" in expanded[1]:  # cmd: `set NAME=value`
+                name, _, value = expanded[1].partition("=")
+                self.variables[name] = value
+                self.exported[name] = line
             self.export_all = "-a" in expanded or (self.export_all and "+a" not in expanded)
             return True
         return head in (

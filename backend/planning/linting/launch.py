@@ -12,7 +12,7 @@ from backend.planning.linting.amd import count_visible
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.report import report
 
-_SHORT_LIMIT_SECONDS = 900
+_SHORT_LIMIT_SECONDS = 1800
 _UNKNOWN_TOOLS = ("rccl-env", "rccl_env", "rocm-env", "nccl-env", "hip-env")
 
 
@@ -135,8 +135,8 @@ def _world_size(script: ShellScript, launch: Launch) -> Iterator[Problem]:
             return
 
 
-def processes_per_node(launch: Launch) -> int | None:
-    """Ranks that the launch line asks for on this node, when it is a plain number."""
+def processes_per_node(launch: Launch, variables: Mapping[str, str] | None = None) -> int | None:
+    """Ranks that the launch line (or NPROC_PER_NODE) asks for on this node, when it is a plain number."""
     for name in ("nproc_per_node", "nproc", "num_gpus"):
         value = launch.options.get(name) or ""
         if value.isdigit():
@@ -148,13 +148,13 @@ def processes_per_node(launch: Launch) -> int | None:
     total, nodes = launch.options.get("num_processes", ""), launch.options.get("num_machines", "1")
     if total.isdigit() and nodes == "1":
         return int(total)
-    value = launch.environment.get("NPROC_PER_NODE", "")
+    value = {**(variables or {}), **launch.environment}.get("NPROC_PER_NODE", "")
     return int(value) if value.isdigit() else None
 
 
 def _devices(launch: Launch, script: ShellScript, context: LintContext) -> Iterator[Problem]:
-    wanted = processes_per_node(launch)
-    visible = count_visible(environment_of(script, launch))
+    variables = environment_of(script, launch)
+    wanted, visible = processes_per_node(launch, variables), count_visible(variables)
     if visible is None:
         visible = context.visible_devices if context.visible_devices is not None else context.gpu_count
     if wanted is not None and visible is not None and wanted > visible > 0:

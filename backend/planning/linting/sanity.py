@@ -296,8 +296,9 @@ def lora_scale(config: TrainConfig) -> Iterator[Problem]:
 
 
 _PLACEHOLDER = re.compile(
-    r"(?:^|[/_\s<\[{-])(?:your|my)[_-](?:\w+[_-])?(?:name|path|dataset|data|model|token|here|dir|file|project)|"
-    r"<[a-z][\w -]*>|path[/_-]to[/_-]|/path/to|\bxxx+\b|\bTODO\b|change_?me|\bplaceholder\b|替换|你的|模型路径|数据集名",
+    r"(?:^|[/_\s<\[{-])your[_-]?(?:\w+[_-])?(?:name|path|dataset|data|model|token|here|dir|file|project|corpus)|"
+    r"(?:^|[/_\s<\[{-])my[_-](?:\w+[_-])?(?:name|path|here)\b|<[a-z][\w -]*>|path[/_-]to[/_-]|/path/to|\bxxx+\b|\bTODO\b|"
+    r"change_?me|\bplaceholder\b|替换|你的|模型路径|数据集名",
     re.I,
 )
 
