@@ -15,11 +15,15 @@ import uvicorn
 from playwright.sync_api import ConsoleMessage, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
-from backend.domain.job import Job
+from backend.domain.events import CheckpointSaved
+from backend.domain.job import Job, JobState
 from backend.services.form import FormService
 from backend.services.views import Views
+from backend.store.events import append_event
 from tests.browser.chromium import launch
+from tests.checkpoint_files import write_checkpoint
 from tests.integration.conftest import Deck, make_deck
+from tests.job_folders import add_job
 from ui.assets import asset_url
 from ui.layout import build_pages, page_css, prefix_of
 from ui.server import Page, create_app
@@ -299,6 +303,23 @@ def test_clone_and_unknown_runs(tab: Tab, site: Site) -> None:
     assert f"parent: {job.id}" in yaml_of(tab)
     open_new(tab, site, "?clone=nothing-like-it")
     expect(tab.locator("#new-notice")).to_contain_text("nothing-like-it cannot be loaded")
+
+
+def test_resume_opens_the_form_at_the_checkpoint(tab: Tab, site: Site) -> None:
+    api = site.deck.api
+    paths = add_job(api, "run-to-resume", JobState.SUCCEEDED)
+    paths.spec.write_text(site.deck.spec("long"))
+    folder = write_checkpoint(paths.output, 50)
+    append_event(paths.events, CheckpointSaved(at=1.0, step=50, path="checkpoint-50"))
+    open_new(tab, site, "?resume=run-to-resume&checkpoint=checkpoint-50")
+    expect(tab.locator("#new-notice")).to_contain_text("Goes on from checkpoint-50 of run-to-resume")
+    expect(tab.locator("#f-tunedeck-name input")).to_have_value("long-from-50")
+    show_yaml(tab)
+    wait_for_yaml(tab, f"resume_from_checkpoint: {folder}")
+    wait_for_yaml(tab, "parent: run-to-resume")
+    open_new(tab, site, "?resume=run-to-resume&checkpoint=checkpoint-7")
+    expect(tab.locator("#new-notice")).to_contain_text("checkpoint-7")
+    expect(tab.locator("#new-notice")).to_contain_text("cannot be loaded")
 
 
 def test_hostile_text_is_shown_as_text(tab: Tab, site: Site) -> None:

@@ -16,6 +16,11 @@ function follow({ props, watch }, draw) {
   read();
 }
 
+/** Text with `names` in backticks set as code. */
+function coded(text) {
+  return text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+}
+
 function button(label, { kind = "", iconName = "", ...props } = {}) {
   return h("button", { type: "button", class: `td-button ${kind}`, ...props }, iconName && icon(iconName), h("span", {}, label));
 }
@@ -65,6 +70,8 @@ export function startPresets(place) {
     here = value.hardware;
     hardware = cards.find((card) => card.name === chosen)?.hardware ?? (here || "cpu");
     draw();
+    const card = list.querySelector(".td-new-card-chosen");
+    if (card) list.scrollLeft = card.offsetLeft - list.offsetLeft; // on a phone the cards stand in one row
   });
 }
 
@@ -293,9 +300,9 @@ function drawProblem(problem, t, events) {
   return h("article", { class: `td-new-problem td-new-problem-${problem.severity}` },
     h("header", {}, icon(SEVERITY_ICON[problem.severity]), h("strong", {}, problem.label), h("span", { class: "td-new-severity" }, t(`new.severity.${problem.severity}`))),
     problem.argument && problem.argument !== problem.label && h("code", { class: "td-muted" }, problem.argument),
-    problem.reason && h("p", {}, problem.reason),
+    problem.reason && h("p", {}, coded(problem.reason)),
     h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-    problem.remedy && h("p", { class: "td-new-remedy" }, problem.remedy),
+    problem.remedy && h("p", { class: "td-new-remedy" }, coded(problem.remedy)),
     h("div", { class: "td-new-actions" },
       problem.fixable && button(t("new.fix"), { kind: "td-button-primary", onclick: () => events.fix({ id: problem.id }) }),
       problem.target === "yaml" && button(t("new.yaml.show"), { onclick: () => showLine(problem.line) }),
