@@ -239,6 +239,19 @@ def test_fields_follow_method_and_goal(tab: Tab, site: Site) -> None:
     expect(tab.locator("#f-pref_beta")).to_be_visible()
 
 
+def test_trainer_is_asked_in_the_background(tab: Tab, site: Site) -> None:
+    site.deck.api.environments.describe()
+    open_new(tab, site, "?preset=demo/cpu_sft_lora")
+    panel = tab.locator("#new-panel")
+    expect(panel).to_contain_text("The trainer itself finds nothing", timeout=PATIENCE)
+    expect(panel).to_contain_text("120 rows")
+    expect(panel).to_contain_text("3 of 20 looked at are longer than the sequence length")
+    tab.click("#more-output > button")
+    tab.fill("#f-run_name input", "refuse")
+    expect(panel).to_contain_text("The trainer itself found 1", timeout=PATIENCE)
+    expect(panel).to_contain_text("The stand-in refuses this.")
+
+
 def test_one_click_fixes_a_problem(tab: Tab, site: Site) -> None:
     open_new(tab, site, "?preset=demo/cpu_sft_lora")
     show_yaml(tab)

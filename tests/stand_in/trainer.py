@@ -26,10 +26,29 @@ def main(argv: list[str]) -> int:
         versions = {"torch": "0.stand-in", "transformers": "0.stand-in", "llamafactory": "0.stand-in"}
         print("TUNEDECK_DESCRIPTION " + json.dumps({"accelerator": "cpu", "versions": versions, "devices": []}))
         return 0
+    if argv and argv[0].endswith("dry_run.py"):
+        print("TUNEDECK_DRY_RUN " + json.dumps(check(Path(argv[-1]))))
+        return 0
     if argv[0] == "rank":
         return Rank(Path(argv[1]), int(argv[2]), int(argv[3])).run()
     processes = int(argv[argv.index("--nproc_per_node") + 1])
     return launch(Path(next(part for part in argv if part.endswith("train.yaml"))), processes)
+
+
+def check(config: Path) -> dict[str, Any]:
+    """A dry run's answer: `run_name: refuse` is refused, everything else is accepted."""
+    refused = yaml.safe_load(config.read_text()).get("run_name") == "refuse"
+    errors = [{"stage": "parse", "type": "ValueError", "message": "The stand-in refuses this.", "argument": "run_name"}]
+    tokens = {"mean": 50.0, "p50": 48, "p95": 80, "max": 90}
+    facts = {"datasets": {"demo": {"sampled": 20, "valid": 20, "over_cutoff": 3, "rows": 120, "tokens": tokens}}}
+    return {
+        "file": str(config),
+        "ok": not refused,
+        "errors": errors * refused,
+        "warnings": [],
+        "facts": facts,
+        "seconds": 0.1,
+    }
 
 
 def launch(config: Path, processes: int) -> int:

@@ -13,10 +13,11 @@ import pytest
 from backend.domain.form import FieldError
 from backend.domain.job import Job, JobState
 from backend.domain.launch import LaunchPlan
-from backend.domain.problem import Fix, Problem, Severity
+from backend.domain.problem import ArgValue, Fix, Problem, Severity
 from backend.errors import InvalidInput, StoreFault
 from backend.planning.spec import parse_spec
 from backend.services.api import Preview
+from backend.services.dry_run import DryRun, DryRunState
 from backend.services.form import open_form
 from ui.pages.launch_view import LaunchView, broken_view, build_view
 from ui.pages.new_run import TEXTS, LaunchOnce
@@ -67,7 +68,11 @@ def test_texts_agree_between_the_languages_and_every_one_is_used() -> None:
         "new.check.",
         "import.",
     )
-    assert [key for key in new_run_en.TEXT if f'"{key}"' not in code and not key.startswith(built)] == []
+    assert [
+        key
+        for key in new_run_en.TEXT
+        if not re.search(rf"['\"]{re.escape(key)}['\"]", code) and not key.startswith(built)
+    ] == []
 
 
 def test_every_problem_of_the_host_has_a_chinese_text() -> None:
@@ -136,6 +141,36 @@ def test_broken_yaml_names_its_line() -> None:
     error = InvalidInput("document", found="x", expected="YAML", line=2, column=3)
     shown = broken_view("a: 1\nb: [\n", error, TEXTS["en"])
     assert (shown.ready, shown.problems[0].line, shown.problems[0].evidence) == (False, 2, "b: [")
+
+
+def checked(check: DryRun, document: str = DOCUMENT, **facts: int) -> LaunchView:
+    preview = Preview(spec=parse_spec(document), plan=None, problems=(), facts=facts)
+    return build_view(document, open_form(document), preview, (), TEXTS["en"], check)
+
+
+def test_trainers_answer_is_told_with_its_data() -> None:
+    tokens: ArgValue = {"mean": 52.4, "p50": 50, "p95": 80, "max": 91}
+    data: dict[str, ArgValue] = {"a": {"sampled": 20, "over_cutoff": 0, "rows": 1000, "tokens": tokens}}
+    check = DryRun(digest="d", state=DryRunState.DONE, problems=(problem(Severity.WARNING),), facts={"datasets": data})
+    shown = checked(check, effective_batch=8)
+    numbers = {line.label: (line.value, line.how) for line in shown.numbers}
+    assert numbers["a"] == ("1,000 rows", "tokens a row: 52 on average, 95 % up to 80, longest 91")
+    assert numbers["Steps"][0] == "375"
+    assert (shown.ready, shown.ask, shown.check, [item.severity for item in shown.problems]) == (
+        True, False, "done", ["warning"],
+    )  # fmt: skip
+
+
+def test_unknown_rows_give_no_steps() -> None:
+    data: dict[str, ArgValue] = {"a": {"sampled": 20, "rows": None, "tokens": None}}
+    shown = checked(DryRun(digest="d", state=DryRunState.DONE, facts={"datasets": data}), effective_batch=8)
+    assert {line.label: line.value for line in shown.numbers} == {"Effective batch": "8", "a": ""}
+
+
+def test_trainer_is_asked_only_about_what_could_be_launched() -> None:
+    assert view().ask
+    assert not view(problems=(problem(),)).ask
+    assert not view("stage: sft\n").ask
 
 
 def job(name: str) -> Job:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from backend.domain.form import FieldError
-from backend.domain.problem import Problem, Severity
+from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import InvalidInput
 from backend.services.api import Preview
 from backend.services.dry_run import DryRun, DryRunState
@@ -65,6 +65,8 @@ class LaunchView:
     command: str = ""
     variables: tuple[tuple[str, str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    ask: bool = False
+    """The trainer has still to be asked, once the form is left alone for a moment."""
     check: str = ""
     """How the trainer's own check stands: "" (not asked), checking, done, unavailable."""
     check_text: str = ""
@@ -103,11 +105,12 @@ def build_view(
         hint=hint,
         launch=launch or texts["new.launch"],
         problems=tuple(sorted(problems, key=lambda problem: _RANK[problem.severity])),
-        numbers=_numbers(form, preview, texts),
+        numbers=(*_numbers(form, preview, texts), *_data_numbers(check, form, preview, texts)),
         command=command_line(preview.plan) if preview.plan else "",
         variables=_variables(preview, texts),
         files=tuple(preview.plan.files.items()) if preview.plan else (),
         check=check.state.value if check and check.state is not DryRunState.SKIPPED else "",
+        ask=ready and check is None,
         check_text=_check_text(check, len(told), texts),
         document="" if any(map(is_secret_name, preview.spec.env)) else text,
     )
@@ -120,6 +123,38 @@ def _check_text(check: DryRun | None, problems: int, texts: Texts) -> str:
         key = "new.check.found" if problems else "new.check.clean"
         return texts[key].format(n=problems, seconds=f"{check.seconds or 0:.0f}")
     return texts[f"new.check.{check.state.value}"].format(why=check.message)
+
+
+def _data_numbers(check: DryRun | None, form: Form, preview: Preview, texts: Texts) -> tuple[Number, ...]:
+    """What the trainer found in the data: one line a data set, and the steps when all rows are counted."""
+    datasets = check.facts.get("datasets") if check else None
+    known = datasets if isinstance(datasets, Mapping) else {}
+    found = {name: facts for name, facts in known.items() if isinstance(facts, Mapping)}
+    rows = [facts.get("rows") for facts in found.values()]
+    lines = [_data_number(name, facts, texts) for name, facts in found.items()]
+    counted = [count for count in rows if isinstance(count, int)]
+    if counted and len(counted) == len(rows) and "rows" not in preview.facts and not form.values.get("max_steps"):
+        steps = _steps(form, replace(preview, facts={**preview.facts, "rows": sum(counted)}), texts)
+        lines += [steps] if steps else []
+    return tuple(lines)
+
+
+def _data_number(name: str, facts: Mapping[str, ArgValue], texts: Texts) -> Number:
+    rows = facts.get("rows")
+    value = texts["new.data.rows"].format(n=f"{rows:,}") if isinstance(rows, int) else ""
+    return Number(label=name, value=value, how=_token_words(facts, texts))
+
+
+_TOKEN_KEYS = ("mean", "p95", "max")
+
+
+def _token_words(facts: Mapping[str, ArgValue], texts: Texts) -> str:
+    tokens = facts.get("tokens")
+    if not isinstance(tokens, Mapping) or not all(isinstance(tokens.get(key), (int, float)) for key in _TOKEN_KEYS):
+        return ""
+    words = texts["new.data.tokens"].format(**{key: f"{tokens[key]:,.0f}" for key in _TOKEN_KEYS})
+    over = facts.get("over_cutoff")
+    return f"{words}; {texts['new.data.over'].format(over=over, sampled=facts.get('sampled'))}" if over else words
 
 
 def broken_view(text: str, error: InvalidInput, texts: Texts) -> LaunchView:

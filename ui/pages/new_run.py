@@ -281,12 +281,12 @@ class _Page:
         return self._fixed(text, lambda name: True)
 
     def on_recheck(self, text: str) -> list[object]:
-        """The trainer's own check was under way: look whether it has answered."""
+        """The form was left alone for a moment: ask the trainer itself, or look whether it has answered."""
         try:
             form = open_form(text or "")
         except InvalidInput:
             return [gr.skip(), gr.skip()]
-        return self._panel(self._view(text, form, _widget_errors(text, form)))
+        return self._panel(self._view(text, form, _widget_errors(text, form), ask=True))
 
     def on_import(self, text: str, event: gr.EventData) -> list[object]:
         """Files and pasted text: one document, and a line that says what became of them."""
@@ -383,13 +383,14 @@ class _Page:
             return self._broken(text, text, error)
 
     def _fixes(self, text: str, chosen: Callable[[str], bool]) -> list[Fix]:
-        problems = self.service.preview(text).problems
+        problems = (*self.service.preview(text).problems, *self.service.final_check(text).problems)
         return [problem.fix for problem in problems if problem.fix is not None and chosen(problem_id(problem))]
 
-    def _view(self, text: str, form: Form, errors: Sequence[FieldError]) -> LaunchView:
+    def _view(self, text: str, form: Form, errors: Sequence[FieldError], *, ask: bool = False) -> LaunchView:
+        """The panel; with the trainer's own check when it is to be asked (it takes seconds of CPU, so not at every key)."""
         try:
             preview = self.service.preview(text)
-            check = None if errors else self.service.final_check(text)
+            check = self.service.final_check(text) if ask and not errors else None
             return build_view(text, form, preview, errors, self.texts, check)
         except InvalidInput as error:
             return broken_view(text, error, self.texts)

@@ -272,7 +272,7 @@ export function startPanel(place) {
     check.dataset.state = view.check;
     show(check, Boolean(view.check_text));
     clearTimeout(again);
-    if (view.check === "checking") again = setTimeout(() => place.events.recheck({}), 1500);
+    if (view.ask || view.check === "checking") again = setTimeout(() => place.events.recheck({}), 1500);
     if (view.document) sessionStorage.setItem(draftKey(), view.document);
     replace(state, h("div", { class: `td-new-state-line td-new-state-${view.state}` }, icon(STATE_ICON[view.state]), h("strong", {}, view.title)), view.hint && h("p", { class: "td-muted" }, view.hint));
     const fixable = view.problems.filter((problem) => problem.fixable);
