@@ -102,7 +102,11 @@ class Bench:
         """One trial: begin line, measure, result line. Errors of the trial are its result."""
         self._write({"k": "begin", "id": asked["id"], "at": time.time()})
         meter = Meter(
-            int(asked.get("warm_up", 2)), int(asked.get("steps", 4)), float(asked.get("seconds", 60)), self._stop_asked
+            int(asked.get("warm_up", 2)),
+            int(asked.get("steps", 4)),
+            float(asked.get("seconds", 60)),
+            stopped=self._stop_asked,
+            counter=self.train_module.load_sibling("tokens").TokenCounter(),
         )
         began = time.perf_counter()
         try:
@@ -119,6 +123,7 @@ class Bench:
             }
             _forget_frames(error)
         finally:
+            meter.detach()
             self._clean_up()
         result |= {"peak_bytes": meter.peak_bytes, "reserved_bytes": meter.reserved_bytes}
         result["wall_seconds"] = time.perf_counter() - began
@@ -151,9 +156,8 @@ class Bench:
         if self.base.get("include_num_input_tokens_seen"):
             arguments["include_num_input_tokens_seen"] = "no"
         callback = type("MeterCallback", (TrainerCallback,), {})()
-        for event in ("on_train_begin", "on_step_begin", "on_step_end"):
+        for event in ("on_train_begin", "on_step_end"):
             setattr(callback, event, getattr(meter, event))
-        meter.counter = self.train_module.load_sibling("tokens").TokenCounter()
         with self._reused(arguments):
             run_exp(args=arguments, callbacks=[callback])
 
@@ -277,10 +281,10 @@ class Meter:
     When `seconds` are over, one warm-up step and one measured step are enough.
     """
 
-    def __init__(self, warm_up: int, steps: int, seconds: float, stopped: Callable[[], bool]) -> None:
+    def __init__(self, warm_up: int, steps: int, seconds: float, *, stopped: Callable[[], bool], counter: Any) -> None:
         self.warm_up, self.steps, self._stopped = max(1, warm_up), max(1, steps), stopped
         self._limit, self._begun = seconds, 0.0
-        self.counter: Any = None
+        self.counter = counter
         self.seconds: list[float] = []
         self.warm_seconds: list[float] = []
         self.taken: list[Any] = []
@@ -289,16 +293,34 @@ class Meter:
         self._from = self._to = 0.0
         self._mark = 0.0
         self._rows = 0
+        self.longest = 0
+        self._handle: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         self.counter.attach(model)
+        self._watch_lengths(model)
         self._rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         _reset_peak()
         _wait()
         self._mark = self._begun = time.perf_counter()
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        return
+    def _watch_lengths(self, model: Any) -> None:
+        """The longest padded row decides the peak: note it, so that plans can be judged by it."""
+
+        def look(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            ids = named.get("input_ids", given[0] if given else None)
+            if ids is not None and hasattr(ids, "shape"):
+                self.longest = max(self.longest, int(ids.shape[-1]))
+
+        self._handle = model.register_forward_pre_hook(look, with_kwargs=True)
+
+    def detach(self) -> None:
+        """Leave the model alone; notes the peak of a trial that ended before its first step did."""
+        self.counter.detach()
+        if self._handle is not None:
+            self._handle.remove()
+        if self.peak_bytes is None and self._begun:
+            self.peak_bytes, self.reserved_bytes = _peaks()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         _wait()
@@ -314,11 +336,9 @@ class Meter:
             self.seconds.append(spent)
             self.taken.append(taken)
         if stopped:
-            self.counter.detach()
             raise StopAsked
         if len(self.seconds) >= self.steps or (late and self.seconds):
             self._to = time.time()
-            self.counter.detach()
             raise TrialDone
 
     def result(self) -> dict[str, object]:
@@ -330,6 +350,7 @@ class Meter:
             "tokens": _all_ranks([None if count is None else count[0] for count in counts]),
             "padding": _all_ranks([None if count is None else count[1] for count in counts]),
             "samples_per_step": self._rows * _world(),
+            "longest": self.longest,
             "from": self._from,
             "to": self._to,
         }
