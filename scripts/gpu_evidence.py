@@ -197,7 +197,10 @@ class LocalJobs:
         for folder in (paths.root, paths.recorder, paths.control, paths.output):
             folder.mkdir(parents=True, exist_ok=True)
         host = Host(
-            python=sys.executable, entry=str(ROOT / "backend/inside/train.py"), accelerator="cuda", cpu_count=os.cpu_count() or 1
+            python=sys.executable,
+            entry=str(ROOT / "backend/inside/train.py"),
+            accelerator="cuda",
+            cpu_count=os.cpu_count() or 1,
         )
         plan = build_plan(spec, job_id=job_id, job_dir=str(paths.root), host=host)
         for name, text in plan.files.items():
@@ -348,7 +351,9 @@ def memory_row(setting: Setting, work: Workload, record: Mapping[str, object]) -
 
 
 def write_memory(out: Path, setting: Setting, rows: list[dict[str, object]]) -> dict[str, object]:
-    errors = sorted(abs(float(str(row["error"]))) for row in rows if row["error"] is not None and row["outcome"] == "ok")
+    errors = sorted(
+        abs(float(str(row["error"]))) for row in rows if row["error"] is not None and row["outcome"] == "ok"
+    )
     broken = [row["settings"] for row in rows if row["outcome"] == "oom" and row["fits"]]
     summary = {
         "configurations": len(errors),
@@ -360,7 +365,10 @@ def write_memory(out: Path, setting: Setting, rows: list[dict[str, object]]) -> 
         "device": gpu_memory(),
     }
     (out / "memory.json").write_text(json.dumps({"summary": summary, "rows": rows}, indent=1))
-    lines = ["| settings | planned GiB | measured GiB | error | tokens/s | predicted tokens/s |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| settings | planned GiB | measured GiB | error | tokens/s | predicted tokens/s |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
         f"| {r['settings']} | {r['planned_gib']} | {r['measured_gib']} | {r['error']} | {r['tokens_per_second']} | "
         f"{r['predicted_tokens_per_second']} |"
@@ -424,10 +432,16 @@ def measure_tuner(folder: Path, out: Path, limit: float, budget: float) -> None:
     spec = base_spec(folder)
     text = dump_spec(spec)
     advice = plan_speed(setting.context(spec))
-    say("advice:", [(a.code, a.gain and round(a.gain, 2), a.gain_in_plan and round(a.gain_in_plan, 2)) for a in advice.advices])
+    say(
+        "advice:",
+        [(a.code, a.gain and round(a.gain, 2), a.gain_in_plan and round(a.gain_in_plan, 2)) for a in advice.advices],
+    )
     jobs = LocalJobs(out / "jobs-tuner")
     tuner = Tuner(
-        jobs, KnownForecast(setting), budget_seconds=budget, on_progress=told  # type: ignore[arg-type]
+        jobs,
+        KnownForecast(setting),
+        budget_seconds=budget,
+        on_progress=told,  # type: ignore[arg-type]
     )
     report = tuner.run(text)
     say("tuner ended after", round(report.seconds), "s; gain", report.gain)
@@ -512,7 +526,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("prepare", "memory", "tuner"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path, nargs="?", default=Path("."))
+    parser.add_argument("out", type=Path, nargs="?", default=Path())
     parser.add_argument("--tiny", action="store_true", help="a toy model, to try the script on a CPU")
     parser.add_argument("--limit", type=float, default=540.0, help="seconds after which no further trial is begun")
     parser.add_argument("--budget", type=float, default=300.0, help="seconds the tuner may take")

@@ -52,7 +52,10 @@ def patched(base) -> list[bool]:
     """Is Liger's code in force: the loss, a norm, an MLP?"""
     layer = base.model.layers[0]
     owners = (base.forward, layer.input_layernorm.forward, layer.mlp.forward)
-    return ["liger" in str(getattr(owner, "__module__", "")) + str(getattr(owner, "__func__", owner).__module__) for owner in owners]
+    return [
+        "liger" in str(getattr(owner, "__module__", "")) + str(getattr(owner, "__func__", owner).__module__)
+        for owner in owners
+    ]
 
 
 def check(case: dict) -> dict[str, object]:
