@@ -19,10 +19,9 @@ from backend.adapters.process import find_marked, kill_all
 from backend.domain.job import Job
 from backend.services.api import Api
 from backend.settings import Settings
+from tests.conftest import REPOSITORY, TRAINING_PYTHON
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STAND_IN = REPOSITORY / "tests" / "stand_in" / "trainer.py"
-TRAINING_PYTHON = Path(os.environ.get("TUNEDECK_TRAINING_PYTHON") or REPOSITORY / ".venv-training" / "bin" / "python")
 
 
 def make_stand_in_python(folder: Path) -> Path:
@@ -114,14 +113,6 @@ def make_deck(folder: Path, cpu_slots: int = 2) -> Deck:
         terminate_grace_seconds=1.0,
     )
     return Deck(settings=settings, api=Api(settings, start_worker=lambda _: None), model=model)
-
-
-@pytest.fixture(scope="session")
-def demo_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo model and data, made by the training environment (or those of an earlier run, see scripts/test)."""
-    folder = Path(os.environ.get("TUNEDECK_TEST_DEMO") or tmp_path_factory.mktemp("demo") / "demo")
-    subprocess.run([str(TRAINING_PYTHON), str(REPOSITORY / "scripts" / "make_demo.py"), str(folder)], check=True)
-    return folder
 
 
 @pytest.fixture

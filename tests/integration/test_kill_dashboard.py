@@ -11,7 +11,8 @@ import time
 
 from backend.domain.job import JobState
 from backend.store.files import read_json
-from tests.integration.conftest import REPOSITORY, Deck
+from tests.conftest import REPOSITORY
+from tests.integration.conftest import Deck
 from tests.integration.test_kill_anywhere import POINTS, records
 
 

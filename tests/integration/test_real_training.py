@@ -16,7 +16,8 @@ import pytest
 from backend.domain.job import Job, JobState, StopMode, TerminationReason
 from backend.planning.spec import apply_changes
 from backend.services.presets import load_preset
-from tests.integration.conftest import TRAINING_PYTHON, Deck
+from tests.conftest import TRAINING_PYTHON
+from tests.integration.conftest import Deck
 from tests.integration.test_kill_anywhere import launcher_of, rank_of, records, supervisor_of
 
 pytestmark = pytest.mark.training
