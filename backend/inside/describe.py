@@ -361,6 +361,17 @@ def broken_combinations(versions: Mapping[str, str | None]) -> list[dict[str, st
                 "remedy": "Use flash_attn: sdpa, or install transformers 5.5.4.",
             }
         )
+    trl = versions.get("trl")
+    if trl and not trl.startswith(("0.8.", "0.9.")):
+        found.append(
+            {
+                "code": "ppo-needs-old-trl",
+                "argument": "stage",
+                "value": "ppo",
+                "message": f"LLaMA-Factory's PPO needs trl 0.8.6 to 0.9.6, its other stages 0.18 or newer; here is {trl}.",
+                "remedy": "Use dpo or kto, or another training environment with trl 0.9.6 for PPO.",
+            }
+        )
     if (
         versions.get("bitsandbytes")
         and "rocm" in (versions.get("torch") or "")
