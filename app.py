@@ -19,6 +19,7 @@ from typing import Annotated
 
 import typer
 
+from backend.domain.host import CheckStatus
 from backend.domain.job import Job, JobState, StopMode
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import (
@@ -33,6 +34,7 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.doctor import examine_host
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
 from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
@@ -378,6 +380,27 @@ def gpus(
                 if as_json
                 else json.dumps(reading, indent=2, ensure_ascii=False)
             )
+
+
+@cli.command()
+def doctor(
+    as_json: AsJson = False,
+    stack: Annotated[bool, typer.Option(help="Also ask the training environment what works in it.")] = True,
+) -> None:
+    """Check GPUs, host and training environment; each line with what to do and who says so. Exit code 1: an error."""
+    with reported():
+        settings = load_settings()
+        paths = DataPaths(settings.data_dir)
+        python = settings.training_python if stack else None
+        report = examine_host({"data": paths.root}, gpus=open_gpus(paths), python=python)
+        if as_json:
+            typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
+        else:
+            for check in report.checks:
+                typer.echo(f"{check.status.value:8} {check.title}: {check.found}")
+                if check.status is not CheckStatus.OK:
+                    typer.echo(f"         expected {check.expected}. {check.advice} [{check.source}]")
+        raise typer.Exit(EXIT_FAILED if report.status is CheckStatus.ERROR else 0)
 
 
 def show_host_gpus(as_json: bool) -> None:

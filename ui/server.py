@@ -20,10 +20,12 @@ from starlette.responses import Response
 
 from backend.errors import EnvironmentFault
 from backend.services.api import Api
+from backend.services.gpus import open_gpus
 from backend.services.views import Views
 from backend.settings import Settings
 from ui.access import known_hosts, require_login_off_loopback
 from ui.assets import FOREVER, Assets
+from ui.gpu_routes import gpu_router
 from ui.guard import Guard, Prefixed, user_of
 from ui.live import Hub
 from ui.login import language_router, login_router
@@ -74,7 +76,13 @@ def create_app(
         app.include_router(login_router(sessions, prefix, settings.public_url.startswith("https:")))
     app.include_router(language_router(prefix))
     app.include_router(asset_router(Assets(settings.data_dir / "cache" / "assets")))
-    for router in (read_router(views), download_router(views), action_router(api), live_router(hub)):
+    for router in (
+        read_router(views),
+        gpu_router(open_gpus(api.paths), api),
+        download_router(views),
+        action_router(api),
+        live_router(hub),
+    ):
         app.include_router(router)
     # Longest path first: "/" takes everything that is left.
     for path in sorted(pages, key=len, reverse=True):

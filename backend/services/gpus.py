@@ -37,8 +37,9 @@ from backend.planning.leases import (
 )
 from backend.services.sampler import RunningJob, Sampler
 from backend.settings import load_settings
+from backend.store.job_telemetry import DeviceSummary, job_devices, load_job_history, summarise_job
 from backend.store.paths import DataPaths
-from backend.store.telemetry import TIERS, History, TelemetryStore
+from backend.store.telemetry import HOST, TIERS, History, TelemetryStore
 
 STALE_SECONDS = 15.0
 _MAX_FILE_BYTES = 64 << 20
@@ -259,6 +260,24 @@ def _build_host(row: Mapping[str, Any]) -> HostReading:
 def open_gpus(paths: DataPaths) -> GpuService:
     """The service over this installation's telemetry file."""
     return GpuService(_open_store(paths))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTelemetry:
+    """What a job's folder keeps of its devices: histories of the asked keys, and one end-of-run row per device."""
+
+    devices: tuple[str, ...]
+    series: Mapping[str, Mapping[str, History]]
+    summary: tuple[DeviceSummary, ...]
+
+
+def load_job_telemetry(paths: DataPaths, job_id: str, keys: Sequence[str]) -> JobTelemetry:
+    """Readable without the database and after the cards are gone. Raises NotFound for an impossible id."""
+    folder = paths.job(job_id).telemetry
+    devices = job_devices(folder)
+    series = {device: {key: load_job_history(folder, device, key) for key in keys} for device in devices}
+    cards = [device for device in devices if device != HOST]
+    return JobTelemetry(devices=devices, series=series, summary=summarise_job(folder, cards))
 
 
 def _open_store(paths: DataPaths) -> TelemetryStore:

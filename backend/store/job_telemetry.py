@@ -74,10 +74,11 @@ def load_job_history(folder: Path, device: str, key: str) -> History:
     _, keys, records = _load(_path(folder, device))
     times = records["at"].astype(np.float64)
     if key in keys:
-        values = records["sample"][:, :, keys.index(key)].astype(np.float64)
+        values = records["sample"][:, :, keys.index(key)].astype(np.float64)  # time x statistic
     else:
         values = np.full((len(records), 3), np.nan)
-    return History(step_seconds=STEP_SECONDS, times=times, mean=values[:, 0], low=values[:, 1], high=values[:, 2])
+    mean, low, high = np.ascontiguousarray(values.T)
+    return History(step_seconds=STEP_SECONDS, times=times, mean=mean, low=low, high=high)
 
 
 def summarise_job(folder: Path, devices: Sequence[str]) -> tuple[DeviceSummary, ...]:
