@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from backend.domain.host import HostCheck
 from backend.domain.job import JobState
 from backend.errors import InvalidInput
 from backend.services.api import Api
@@ -16,6 +18,7 @@ from backend.services.doctor import examine_host
 from backend.services.gpus import GpuService, load_job_telemetry
 from backend.services.metrics import CONTENT_TYPE, render_metrics
 from ui.routes import Given, answer, text_of
+from ui.text.checks_zh import check_text_zh
 
 DEFAULT_KEYS = "gfx_activity_percent,vram_used_bytes,socket_power_watts,hotspot_celsius"
 MAX_SERIES = 128
@@ -75,10 +78,12 @@ def gpu_router(gpus: GpuService, api: Api) -> APIRouter:
         return answer(request, load_job_telemetry(api.paths, job_id, _names(keys)))
 
     @router.get("/api/doctor")
-    def doctor(request: Request, stack: bool = True) -> Response:
+    def doctor(request: Request, stack: bool = True, lang: str = "en") -> Response:
         python = api.settings.training_python if stack else None
         folders = {"data": api.paths.root, "jobs": api.paths.jobs}
-        return answer(request, examine_host(folders, gpus=gpus, python=python).to_json())
+        report = examine_host(folders, gpus=gpus, python=python)
+        checks = [translate_check(check) for check in report.checks] if lang == "zh" else report.checks
+        return answer(request, {"status": report.status, "checks": checks})
 
     @router.get("/metrics")
     def metrics() -> Response:
@@ -87,6 +92,12 @@ def gpu_router(gpus: GpuService, api: Api) -> APIRouter:
         return Response(page, media_type=CONTENT_TYPE)
 
     return router
+
+
+def translate_check(check: HostCheck) -> HostCheck:
+    """With the Chinese title, expectation and advice; what was found stays in the tools' own words."""
+    text = check_text_zh(check.code)
+    return replace(check, title=text.title, expected=text.expected, advice=text.advice) if text else check
 
 
 def _names(text: str) -> Sequence[str]:

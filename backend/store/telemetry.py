@@ -270,6 +270,8 @@ class TelemetryStore:
             return _EMPTY
         slots, values = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts], axis=1)
         inside = (slots >= first) & (slots <= last)
+        # A chunk has places for its whole window: those before the first sample are no gap.
+        inside &= np.logical_or.accumulate(~np.isnan(values[0])) | (slots >= (int(tail[0][0]) if tail else last))
         return slots[inside], values[:, inside]
 
     # --- clearing a card's errors (the only thing a page writes here, through the API) ---

@@ -93,6 +93,8 @@ def test_card_is_cleared_by_a_person(client: TestClient, bench: Bench) -> None:
 def test_doctor_and_prometheus(client: TestClient, bench: Bench) -> None:
     report = client.get("/api/doctor", params={"stack": "false"}).json()
     assert {"gpu_source", "shm"} <= {check["code"] for check in report["checks"]}
+    chinese = client.get("/api/doctor", params={"stack": "false", "lang": "zh"}).json()
+    assert "共享内存" in {check["title"] for check in chinese["checks"]}
     page = client.get("/metrics")
     assert page.headers["content-type"].startswith("text/plain")
     assert f'tunedeck_gpu_power_watts{{device="{CARD}"' in page.text

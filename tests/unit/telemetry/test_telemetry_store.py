@@ -62,6 +62,14 @@ def test_time_without_a_worker_is_a_gap_not_a_line(tmp_path: Path) -> None:
     assert history.mean[~away].tolist() == [5.0] * 10 + [6.0] * 10
 
 
+def test_time_before_the_first_sample_is_no_gap(tmp_path: Path) -> None:
+    store = TelemetryStore(tmp_path / "t.sqlite", SMALL)
+    _fill(store, 40, lambda second: 5.0, START + 20)
+    history = store.load_history(CARD, "socket_power_watts", START - 60, START + 60, points=1000, now=START + 60)
+    assert history.times[0] == START + 20
+    assert history.mean.tolist() == [5.0] * 40
+
+
 def test_decimation_keeps_spikes(tmp_path: Path) -> None:
     store = TelemetryStore(tmp_path / "t.sqlite", SMALL)
     _fill(store, 100, lambda second: 900.0 if second == 57 else 100.0)
