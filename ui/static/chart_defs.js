@@ -15,7 +15,9 @@ const KNOWN = [
   { id: "padding_share", group: "main", keys: ["padding_share"], smooth: ["padding_share"], format: "share", zero: true },
   { id: "memory_bytes", group: "main", keys: ["memory_bytes"], format: "bytes", zero: true },
 ];
-const AXES = new Set(["tokens", "elapsed_seconds", "epoch"]);
+const AXES = new Set(["tokens", "elapsed_seconds", "epoch", "num_input_tokens_seen"]);
+// Said once at the end, or about the machine and not the model: figures in a list, no curves.
+const FIGURES = /^(train_|total_flos$|eval_(runtime|.*_per_second|model_preparation_time)$)/;
 const PAIRS = ["chosen", "rejected"];
 // The first group stands without a heading: what everyone looks at, in one dense grid.
 export const GROUPS = ["main", "evaluation", "other"];
@@ -27,13 +29,18 @@ export function chartsFor(keys) {
     : { ...known, keys: known.keys.filter((key) => keys.includes(key)) })
     .filter((chart) => (chart.id === "loss" ? keys.includes("loss") : chart.keys.length > (chart.prefix ? 1 : 0)));
   const taken = new Set([...AXES, ...KNOWN.flatMap((known) => known.keys ?? []), ...keys.filter((key) => key.startsWith("rank_seconds."))]);
-  const rest = keys.filter((key) => !taken.has(key)).sort();
+  const rest = keys.filter((key) => !taken.has(key) && !FIGURES.test(key)).sort();
   const more = others(rest);
   const place = charts.findIndex((chart) => chart.id === "tokens_per_second");
   const training = place < 0 ? charts.length : place; // rewards and margins belong beside the loss, before speed and memory
   const all = [...charts.slice(0, training), ...more, ...charts.slice(training)];
   for (const chart of all) chart.title = has(`chart.${chart.id}`) ? t(`chart.${chart.id}`) : chart.id;
   return GROUPS.flatMap((group) => all.filter((chart) => chart.group === group));
+}
+
+/** Keys whose newest value is told as a figure. */
+export function figuresOf(keys) {
+  return keys.filter((key) => FIGURES.test(key)).sort();
 }
 
 /** `rewards/chosen` and `rewards/rejected` belong in one picture; everything else stands alone. */

@@ -3,7 +3,7 @@
 import { asset, rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
 import { ChartCard } from "./chart_card.js";
-import { chartsFor, GROUPS } from "./chart_defs.js";
+import { chartsFor, figuresOf, GROUPS } from "./chart_defs.js";
 import { h, icon, keyed, replace, setAttr, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { isActive } from "./jobs.js";
@@ -69,7 +69,8 @@ class Charts {
     this.tailText = h("pre", { class: "td-tail-lines", tabindex: 0, "aria-label": t("log.latest") });
     this.tailMore = button(t("log.open"), { kind: "quiet", iconName: "log" });
     this.tail = h("section", { class: "td-section td-tail", hidden: true }, h("div", { class: "td-section-head" }, h("h2", {}, icon("log"), h("span", {}, t("log.latest"))), this.tailMore), this.tailText);
-    this.node = h("div", { class: "td-charts" }, this.toolbar, this.empty, this.groups, this.tail);
+    this.figures = h("section", { class: "td-section", hidden: true });
+    this.node = h("div", { class: "td-charts" }, this.toolbar, this.empty, this.groups, this.figures, this.tail);
     this.markAxis();
   }
 
@@ -133,6 +134,7 @@ class Charts {
     }
     this.marks.push(...markers);
     if (fresh) this.layCards();
+    else if (Object.keys(rows).some((key) => figuresOf([key]).length)) this.drawFigures();
     for (const card of this.cards.values()) if (markers.length || card.chart.keys.some((key) => key in rows)) this.mark(card);
     this.drawEmpty();
   }
@@ -170,6 +172,16 @@ class Charts {
       (group) => h("section", { class: "td-section" }, h("h2", { class: group.name === "main" ? "td-offscreen" : "" }, t(`group.${group.name}`)), h("div", { class: "td-grid" })),
       (node, group) => keyed(node.lastChild, group.charts, (chart) => chart.id, (chart) => this.cards.get(chart.id).node));
     show(this.toolbar, charts.length > 0);
+    this.drawFigures();
+  }
+
+  drawFigures() {
+    const rows = figuresOf(Object.keys(this.base)).map((key) => [key, this.base[key].y.findLast((value) => value !== null)]).filter(([, value]) => value !== undefined);
+    const shown = JSON.stringify(rows);
+    if (shown === this.figuresShown) return;
+    this.figuresShown = shown;
+    show(this.figures, rows.length > 0);
+    replace(this.figures, h("h2", {}, t("chart.figures")), h("dl", { class: "td-pairs" }, rows.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, f.number(value, 6))))));
   }
 
   addCard(chart) {

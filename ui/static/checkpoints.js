@@ -16,7 +16,7 @@ export function checkpointsSection(id, onResume) {
   return {
     node: h("div", {}, table, empty, files),
     update({ job, checkpoints = [], files: outputs = [], can = {} }) {
-      const sorted = [...checkpoints].sort((a, b) => (b.step ?? Infinity) - (a.step ?? Infinity));
+      const sorted = [...checkpoints].sort((a, b) => (b.step ?? Infinity) - (a.step ?? Infinity) || Number(b.path === "") - Number(a.path === ""));
       const best = bestOf(sorted);
       show(table, sorted.length > 0);
       keyed(body, sorted, (item) => item.name, () => row(id, onResume), (node, item) => node.update(item, item.name === best, can.resume));

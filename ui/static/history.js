@@ -47,14 +47,23 @@ function body(event) {
 }
 
 function phaseTable(segments) {
-  const rows = segments.flatMap((segment) => segment.phases ?? []);
+  const rows = sums(segments.flatMap((segment) => segment.phases ?? []));
   if (!rows.length) return [];
   const total = Math.max(...rows.map((row) => row.seconds ?? 0), 1e-9);
   const item = (row) => {
     const fill = h("i", {});
     fill.style.width = `${(100 * (row.seconds ?? 0)) / total}%`;
-    return h("li", {}, h("span", {}, t(`phase.${row.phase}`)), h("span", { class: "td-phase-bar" }, fill), h("span", {}, row.seconds === null ? t("history.now") : f.duration(row.seconds)));
+    return h("li", {}, h("span", {}, t(`phase.${row.phase}`), row.times > 1 && h("span", { class: "td-muted" }, ` ×${row.times}`)), h("span", { class: "td-phase-bar" }, fill), h("span", {}, [row.open ? t("history.now") : "", row.seconds > 0 ? f.duration(row.seconds) : ""].filter(Boolean).join(" · ") || f.duration(0)));
   };
   return h("section", { class: "td-section" }, h("h2", {}, t("history.phases")), h("ul", { class: "td-phases" }, rows.map(item)));
 }
 
+/** One row a phase, in the order of their first begin: how often, how long together, and whether it goes on. */
+function sums(phases) {
+  const found = new Map();
+  for (const { phase, seconds } of phases) {
+    const row = found.get(phase) ?? { phase, seconds: 0, times: 0, open: false };
+    found.set(phase, { ...row, seconds: row.seconds + (seconds ?? 0), times: row.times + 1, open: row.open || seconds === null });
+  }
+  return [...found.values()];
+}

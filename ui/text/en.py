@@ -301,6 +301,7 @@ TEXT: dict[str, str] = {
     "chart.csv": "Save as CSV",
     "chart.json": "Save as JSON",
     "chart.png": "Save as image",
+    "chart.figures": "Figures of the trainer",
     "chart.library": "The chart library could not be loaded. Numbers and log still work.",
     "chart.spoken": "{title}: last {last}, lowest {low}, highest {high}, {n} points",
     "chart.none.queued": "Waiting for its turn",

@@ -301,6 +301,7 @@ TEXT: dict[str, str] = {
     "chart.csv": "保存为 CSV",
     "chart.json": "保存为 JSON",
     "chart.png": "保存为图片",
+    "chart.figures": "训练器给出的数据",
     "chart.library": "图表库加载失败，数据和日志仍可使用。",
     "chart.spoken": "{title}：最新 {last}，最低 {low}，最高 {high}，共 {n} 个点",
     "chart.none.queued": "正在排队",
