@@ -12,12 +12,15 @@ import json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ui.preload import early_scripts
+
 
 class PageHead:
     """`root` is the path of the service's public address ("" at the root of a host)."""
 
     def __init__(self, app: ASGIApp, root: str) -> None:
         self.app = app
+        self._root = root
         text = json.dumps({"root": root}).replace("<", "\\u003c")
         self._script = f"<script>window.tunedeck={text};</script>".encode()
 
@@ -39,10 +42,11 @@ class PageHead:
         await self.app({**scope, "headers": plain}, receive, answer.send)
 
     def change(self, html: bytes, path: str) -> bytes:
-        """With our script first in the head, and the language of the path."""
+        """With our scripts first in the head, and the language of the path."""
         if path == "/zh" or path.startswith("/zh/"):
             html = html.replace(b'lang="en"', b'lang="zh-CN"', 1)
-        return html.replace(b"<head>", b"<head>" + self._script, 1)
+        early = self._script + early_scripts(self._root, path).encode()
+        return html.replace(b"<head>", b"<head>" + early, 1)
 
 
 class _Answer:

@@ -14,7 +14,20 @@ export class ApiError extends Error {
   }
 }
 
+const early = new Map();
+const EARLY_MS = 5_000;
+
+/** Asks before anyone needs the answer: the next `get` of the same path takes it. */
+export function ask(path) {
+  const answer = request(path, {});
+  answer.catch(() => undefined); // told to the one who takes it
+  early.set(path, { answer, at: performance.now() });
+}
+
 export async function get(path, { signal } = {}) {
+  const asked = early.get(path);
+  early.delete(path);
+  if (asked && performance.now() - asked.at < EARLY_MS) return asked.answer;
   return request(path, { signal });
 }
 
@@ -43,6 +56,11 @@ function toLogin() {
 
 export function runPath(id, rest = "") {
   return `/api/runs/${encodeURIComponent(id)}${rest}`;
+}
+
+/** What a run's page asks for first: its record, thinned series, the end of its log. */
+export function snapshotPaths(id) {
+  return { detail: runPath(id), series: runPath(id, "/series?px=1200"), log: runPath(id, "/log?offset=-500") };
 }
 
 /** Address of a file of a run's output folder. */

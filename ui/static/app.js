@@ -1,6 +1,6 @@
 // Turns the address into a page: Home, Runs and Run are drawn here without reloads; every other address is a page load.
 
-import { root } from "./api.js";
+import { ask, root, snapshotPaths } from "./api.js";
 import { startFrame as drawFrame } from "./frame.js";
 import { t, useCatalogue } from "./text.js";
 
@@ -14,6 +14,8 @@ const PAGES = {
 let config = null;
 let current = null; // {name, close()}
 let main = null;
+
+askEarly();
 
 let configured;
 const configuring = new Promise((resolve) => (configured = resolve));
@@ -109,4 +111,12 @@ async function draw() {
   const page = module.open(main, query);
   Object.assign(here, { update: (q) => page.update?.(q) ?? false, close: () => page.close() });
   document.title = `${page.title} · ${t("app.name")}`;
+}
+
+/** This module runs while Gradio starts: what the page will need first is asked for at once. */
+function askEarly() {
+  if (document.readyState === "complete") return; // loaded late, by a page without our own head
+  ask("/api/state");
+  const id = /^(\/zh)?\/run\/?$/.test(location.pathname.slice(root().length)) && new URLSearchParams(location.search).get("id");
+  if (id) Object.values(snapshotPaths(id)).forEach(ask);
 }

@@ -40,7 +40,7 @@ class Charts {
     this.zoomFromAddress();
     this.build();
     this.watch();
-    loadPlotly().then(() => this.everything(), () => toast(t("chart.library"), "bad"));
+    fetchPlotly();
   }
 
   build() {
@@ -95,10 +95,6 @@ class Charts {
     this.stopTheme = onTheme(() => this.everything());
   }
 
-  pixels() {
-    return PIXELS;
-  }
-
   setDetail(detail) {
     this.job = detail.job;
     this.detail = detail;
@@ -122,6 +118,12 @@ class Charts {
     this.everything();
     this.drawEmpty();
     this.fetchRanks();
+    afterPaint().then(loadPlotly).then(() => this.mayDraw(), () => toast(t("chart.library"), "bad"));
+  }
+
+  mayDraw() {
+    for (const card of this.cards.values()) if (!card.drawn) this.dirty.add(card);
+    this.schedule();
   }
 
   append(rows, markers) {
@@ -332,14 +334,25 @@ class Charts {
   pass() {
     this.timer = null;
     if (this.closed || !this.isVisible || document.hidden || !window.Plotly) return;
-    const start = performance.now();
-    for (const card of [...this.dirty]) {
-      if (!this.inView.has(card)) continue;
-      this.dirty.delete(card);
-      card.draw();
-    }
-    this.drawnAt = performance.now();
-    this.cost = this.drawnAt - start;
+    const turn = [...this.dirty].filter((card) => this.inView.has(card));
+    let cost = 0;
+    const next = () => {
+      if (this.closed) return;
+      const card = turn.shift();
+      if (card) {
+        const start = performance.now();
+        this.dirty.delete(card);
+        card.draw();
+        cost += performance.now() - start;
+        this.timer = setTimeout(next, 0); // one chart a task: clicks and scrolling come between
+        return;
+      }
+      this.timer = null;
+      this.cost = cost;
+      this.drawnAt = performance.now();
+      if ([...this.dirty].some((other) => this.inView.has(other))) this.schedule();
+    };
+    next();
   }
 
   visible(on) {
@@ -395,7 +408,18 @@ function phaseList(phases) {
 
 let plotly = null;
 
-/** The chart library, once, after the numbers: 4.8 MB that nobody should wait for. */
+/** On its way beside the numbers, without running yet. */
+function fetchPlotly() {
+  const href = asset("plotly");
+  if (!window.Plotly && !document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "preload", as: "script", href }));
+}
+
+/** The next moment at which everything laid out so far has been painted. */
+function afterPaint() {
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0)));
+}
+
+/** The chart library, once, after the numbers and the first lines are on screen: running its 4.8 MB takes a second of the page. */
 function loadPlotly() {
   plotly ??= new Promise((resolve, reject) => {
     const script = h("script", { src: asset("plotly"), onload: resolve, onerror: reject });

@@ -8,6 +8,7 @@ const SLOW_MS = 30_000;
 let state = null;
 let live = null;
 let slow = null;
+let following = "";
 let status = "connecting";
 const listeners = new Set();
 const statusListeners = new Set();
@@ -32,11 +33,13 @@ export function setStatus(next, connection = live) {
 
 /** Every page but a run's own follows the host live; a run's page has its own socket and looks at the host now and then. */
 export function followHost(mode) {
-  if (mode === "live" && live) return;
+  if (mode === following) return;
+  following = mode;
   clearInterval(slow);
   live?.close();
   live = null;
   if (mode === "live") {
+    get("/api/state").then((answer) => state ?? merge(answer), () => undefined); // may be here before the socket is open
     live = new Live({ params: () => ({}), poll: () => "/api/state", onMessage: merge, onStatus: (next) => setStatus(next, live) });
   } else {
     const look = () => get("/api/state").then(merge, () => undefined); // the run's own pill reports an unreachable server

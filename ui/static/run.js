@@ -1,7 +1,7 @@
 // Turns one run's records into its page. First load, reload and reconnect are one path: snapshot, then increments from its cursor.
 
 import { href, rememberInAddress } from "./app.js";
-import { get, runPath } from "./api.js";
+import { get, runPath, snapshotPaths } from "./api.js";
 import { chartsSection } from "./charts.js";
 import { checkpointsSection } from "./checkpoints.js";
 import { configSection } from "./config.js";
@@ -17,7 +17,6 @@ import { t } from "./text.js";
 import { problemNote, skeleton } from "./widgets.js";
 
 const TABS = [["charts", "chart"], ["log", "log"], ["checkpoints", "box"], ["config", "sliders"], ["history", "history"]];
-const LOG_TAIL = 500;
 
 export function open(main, query) {
   const id = query.get("id") ?? "";
@@ -76,10 +75,13 @@ class RunPage {
     const turn = (this.loading += 1);
     const stale = () => this.closed || turn !== this.loading;
     try {
-      const detail = await get(runPath(this.id));
+      const paths = snapshotPaths(this.id);
+      const rest = Promise.all([get(paths.series), get(paths.log)]);
+      rest.catch(() => undefined); // a missing run is told by its own record first
+      const detail = await get(paths.detail);
       if (stale()) return;
-      this.setDetail(detail); // numbers are on the screen before any chart is asked for
-      const [series, log] = await Promise.all([get(runPath(this.id, `/series?px=${this.sections.charts.pixels()}`)), get(runPath(this.id, `/log?offset=-${LOG_TAIL}`))]);
+      this.setDetail(detail); // numbers are on the screen before any chart
+      const [series, log] = await rest;
       if (stale()) return;
       this.cursor = series.cursor;
       this.logNext = log.next;
