@@ -566,6 +566,9 @@ def busy_world() -> World:
 
 def make_app(world: World) -> FastAPI:
     app = FastAPI(docs_url=None, openapi_url=None)
+    app.add_exception_handler(
+        KeyError, lambda request, error: refused(404, "not_found", f"There is no job with the id {error}.")
+    )
     version = f"fake{time.time_ns()}"
     app.mount(f"/static/{version}", StaticFiles(directory=STATIC))
     app.mount("/fake-plotly", StaticFiles(directory=PLOTLY))
@@ -654,7 +657,7 @@ def _add_reads(app: FastAPI, world: World) -> None:
 
     @app.get("/api/runs/{job_id}/log")
     def log(job_id: str, offset: int = -500, before: int | None = None, limit: int = 500) -> Json:
-        lines = world.logs.get(job_id, [])
+        lines = world.logs[job_id]
         size = lines[-1]["at"] + len(lines[-1]["text"].encode()) + 1 if lines else 0
         if before is not None:
             lines = [line for line in lines if line["at"] < before][-limit:]
