@@ -709,6 +709,7 @@ def _add_actions(app: FastAPI, world: World) -> None:
         elif action == "resume":
             new = make_job("run-new", f"{job['name']}-resumed", "queued", parent=job_id)
             world.jobs["run-new"] = new
+            world.logs["run-new"] = []
             return {"job": public(world, new)}
         elif action == "delete":
             del world.jobs[job_id]

@@ -92,13 +92,14 @@ class RunPage {
       this.follow();
     } catch (error) {
       if (stale()) return;
-      this.fail(error);
+      this.fail(error, this.detail === null);
     }
   }
 
-  fail(error) {
+  /** `whole`: the record of the run itself could not be had, not only its series or log. */
+  fail(error, whole) {
     show(this.wait, true);
-    if (error.status === 404) {
+    if (whole && error.status === 404) {
       this.body.remove(); // its empty heading as well
       document.title = `${t("run.missing")} · ${t("app.name")}`;
       replace(this.wait, h("div", { class: "td-empty" }, h("h1", {}, t("run.missing")), h("p", {}, t("run.missing.help", { id: this.id })), h("a", { class: "td-button", href: href("runs") }, t("home.all_runs"))));
@@ -178,7 +179,7 @@ class RunPage {
       const detail = await get(runPath(this.id));
       if (!this.closed) this.setDetail(detail);
     } catch (error) {
-      if (error.status === 404) this.fail(error);
+      if (error.status === 404) this.fail(error, true);
     }
   }
 
