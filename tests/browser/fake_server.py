@@ -53,6 +53,7 @@ class World:
     tick: float = 0.2
     sockets: int = 0
     refuse_sockets: bool = False
+    stopped: bool = False
     generation: int = 0
 
     def step_of(self, job: Json) -> int:
@@ -762,7 +763,7 @@ def _add_socket(app: FastAPI, world: World) -> None:
         run, cursor = socket.query_params.get("run"), socket.query_params.get("after", "")
         before: Json = {}
         try:
-            while not world.refuse_sockets:
+            while not (world.refuse_sockets or world.stopped):
                 if run:
                     job = world.jobs.get(run)
                     if job is None:
@@ -813,5 +814,7 @@ def serve(world: World) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
+        world.stopped = True
+        time.sleep(2 * world.tick)
         server.should_exit = True
         thread.join(timeout=10)

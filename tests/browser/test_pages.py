@@ -398,7 +398,7 @@ def test_an_incomplete_checkpoint_says_why_and_offers_nothing(busy: Site, open_p
 
 def test_a_failed_run_shows_its_first_error_and_a_stopped_one_is_amber(busy: Site, open_page: Open) -> None:
     page = open_page(busy[1] + "/run?id=run-failed")
-    expect(page.get_by_role("alert").first).to_contain_text("The trainer ended with an error (exit code 1).")
+    expect(page.locator(".td-ending")).to_contain_text("The trainer ended with an error (exit code 1).")
     expect(page.locator(".td-ending")).to_contain_text("GPU 3 ran out of memory · Rank 3")
     expect(page.locator(".td-ending")).to_contain_text("Halve per_device_train_batch_size")
     expect(page.locator(".td-ending pre")).to_contain_text("torch.OutOfMemoryError")

@@ -10,7 +10,8 @@ import gradio as gr
 def live_place(module: str, elem_id: str) -> gr.HTML:
     """The element that `app.js` (at the address `module`, below the root of the service) fills by the page's address."""
     return gr.HTML(
-        html_template='<main class="td-main"></main>',
+        # No <main>: Gradio's own stands around it, and a page has one.
+        html_template='<div class="td-main"></div>',
         js_on_load=load_script(module, "startPage(element)"),
         elem_id=elem_id,
         apply_default_css=False,

@@ -32,7 +32,7 @@ export function startFrame(element, configuration) {
 /** The place of the page's content; Gradio may start it before the frame. */
 export async function startPage(element) {
   await configuring;
-  main = element.querySelector("main");
+  main = element.querySelector(".td-main");
   main.id = "td-main";
   main.tabIndex = -1;
   document.addEventListener("click", onClick);

@@ -164,14 +164,15 @@ export class ChartCard {
     const grid = token("grid");
     const muted = token("muted");
     const range = this.context.range();
+    const zoom = this.context.zoomName();
     const axis = { gridcolor: grid, zeroline: false, linecolor: grid, tickfont: { size: 11, color: muted }, fixedrange: true, automargin: true };
     return {
       autosize: true, width: this.plot.clientWidth || undefined, height: this.plot.clientHeight || undefined,
-      margin: { l: 8, r: 12, t: 8, b: 4 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: 8, r: 12, t: 8, b: 4 }, paper_bgcolor: token("surface"), plot_bgcolor: token("surface"), // the rim of the hover line takes this colour
       font: { family: getComputedStyle(document.body).fontFamily, color: token("text"), size: 12 }, showlegend: false, hovermode: "x unified",
       hoverlabel: { bgcolor: token("surface"), bordercolor: token("border"), font: { color: token("text"), size: 12 } },
       dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom", uirevision: "keep",
-      xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), showspikes: true, spikemode: "across", spikesnap: "cursor", spikethickness: 1, spikedash: "dot", spikecolor: muted },
+      xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), uirevision: zoom, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
       shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...this.odd().map((item) => this.band(item))],
@@ -262,7 +263,7 @@ export class ChartCard {
   }
 
   async savePng() {
-    const layout = { ...this.layout(), paper_bgcolor: token("surface"), title: { text: escapePlotly(`${this.context.name()} · ${this.chart.title}`), font: { size: 14 } }, margin: { l: 60, r: 20, t: 48, b: 48 } };
+    const layout = { ...this.layout(), title: { text: escapePlotly(`${this.context.name()} · ${this.chart.title}`), font: { size: 14 } }, margin: { l: 60, r: 20, t: 48, b: 48 } };
     const url = await window.Plotly.toImage({ data: this.traces(), layout }, { format: "png", width: 1200, height: 600, scale: 2 });
     save(`${this.fileName()}.png`, await (await fetch(url)).blob());
   }

@@ -222,12 +222,25 @@ class Charts {
     return t("axis.time.title", { unit: t({ 1: "unit.s", 60: "unit.min", 3600: "unit.h", 86400: "unit.d" }[this.axisScale()]) });
   }
 
+  /** What every chart shows of its horizontal axis, in the axis' unit: the zoom, or the whole run, so that all stand in line. */
   range() {
-    if (!this.zoomed) return null;
     const axis = this.axisSeries();
-    if (!axis) return [this.zoomed.from, this.zoomed.to];
-    const at = (step) => axis.y[Math.max(0, axis.x.findLastIndex((x) => x <= step))];
-    return [at(this.zoomed.from), at(this.zoomed.to)];
+    if (this.zoomed) {
+      if (!axis) return [this.zoomed.from, this.zoomed.to];
+      const at = (step) => axis.y[Math.max(0, axis.x.findLastIndex((x) => x <= step))];
+      return [at(this.zoomed.from), at(this.zoomed.to)];
+    }
+    const known = axis ? [axis.y] : Object.values(this.base).map((series) => series.x).filter((x) => x.length);
+    const first = Math.min(...known.map((x) => x[0]));
+    const last = Math.max(...known.map((x) => x[x.length - 1]));
+    if (!(last > first)) return null;
+    const margin = (last - first) * 0.01;
+    return [first - margin, last + margin];
+  }
+
+  /** Changes with every zoom: tells the chart library to take our range instead of its own memory of a drag. */
+  zoomName() {
+    return this.zoomed ? `${this.prefs.axis} ${this.zoomed.from} ${this.zoomed.to}` : this.prefs.axis;
   }
 
   markers() {

@@ -102,7 +102,7 @@ function runningCard(job) {
     parts.bar, h("div", { class: "td-card-steps" }, parts.steps, parts.eta),
     h("dl", { class: "td-mini" },
       h("div", {}, h("dt", {}, t("headline.loss")), parts.loss),
-      h("div", {}, h("dt", {}, t("headline.tokens_per_second")), parts.speed),
+      h("div", {}, h("dt", {}, t("home.tokens_per_second")), parts.speed),
       h("div", {}, h("dt", {}, t("headline.seconds_per_step")), parts.pace)));
   node.parts = parts;
   return node;

@@ -54,7 +54,7 @@ function build(id) {
   };
   const tiles = TILES.map((name) => {
     parts.values[name] = h("dd", {});
-    parts.hints[name] = h("span", { class: "td-tile-hint" });
+    parts.hints[name] = h("dd", { class: "td-tile-hint" });
     parts.labels[name] = h("dt", {}, t(`headline.${name}`));
     return h("div", { class: `td-tile td-tile-${name}` }, parts.labels[name], parts.values[name], parts.hints[name]);
   });
@@ -148,26 +148,29 @@ function drawEnding(node, { job, events = [] }) {
   const kind = { failed: "bad", lost: "bad", cancelled: "warn" }[job.state];
   show(node, Boolean(kind));
   if (!kind) return;
-  const errors = h("div", {});
-  const evidence = h("p", { class: "td-ending-message" }, message);
+  const box = { title: h("strong", {}, reason || t(`state.${job.state}`)), reason: h("p", { class: "td-muted", hidden: true }, reason), message: h("p", { class: "td-ending-message" }, message), proof: h("div", {}) };
+  show(box.message, Boolean(message));
   replace(node, h("section", { class: `td-note td-note-${kind} td-ending`, role: kind === "bad" ? "alert" : "status" }, icon(job.state),
-    h("div", {}, h("strong", {}, reason || t(`state.${job.state}`)), message && evidence, errors,
+    h("div", {}, box.title, box.reason, box.message, box.proof,
       kind === "bad" && h("p", { class: "td-muted" }, t(job.state === "lost" ? "ending.lost.help" : "ending.failed.help")))));
-  if (kind === "bad") showErrors(errors, job.id);
+  if (kind === "bad") showCause(box, job, message);
 }
 
 /** The cause in plain words with its remedy and proof; without a known cause the first error lines of the log. */
-async function showErrors(node, id) {
-  const found = await get(runPath(id, `/diagnosis?lang=${lang()}`)).catch(() => null); // the log below still tells
+async function showCause(box, job, message) {
+  const found = await get(runPath(job.id, `/diagnosis?lang=${lang()}`)).catch(() => null); // the log below still tells
   if (found?.root_cause) {
     const rank = Number.isInteger(found.first_failing_rank) ? ` · ${t("series.rank", { rank: found.first_failing_rank })}` : "";
-    replace(node, h("p", { class: "td-diagnosis" }, h("strong", {}, found.title + rank)), h("p", {}, found.remedy),
+    setText(box.title, found.title + rank);
+    show(box.reason, Boolean(box.reason.textContent));
+    show(box.message, Boolean(message) && !found.evidence.some((line) => line.includes(message)));
+    replace(box.proof, h("p", { class: "td-remedy" }, found.remedy),
       found.evidence.length ? codeBlock(found.evidence.join("\n"), { label: t("ending.evidence"), limit: true }) : null);
     return;
   }
-  const log = await get(runPath(id, "/log?offset=-2000&limit=2000")).catch(() => null); // the log tab reports its own troubles
+  const log = await get(runPath(job.id, "/log?offset=-2000&limit=2000")).catch(() => null); // the log tab reports its own troubles
   const lines = firstErrors(log?.lines ?? []);
-  if (lines.length) replace(node, codeBlock(lines.map((line) => line.text).join("\n"), { label: t("ending.first_errors"), limit: true }));
+  if (lines.length) replace(box.proof, codeBlock(lines.map((line) => line.text).join("\n"), { label: t("ending.first_errors"), limit: true }));
 }
 
 function firstErrors(lines) {

@@ -116,6 +116,7 @@ TEXT: dict[str, str] = {
     "home.n_queued.other": "{n} waiting",
     "home.n_failed.one": "{n} failed",
     "home.n_failed.other": "{n} failed",
+    "home.tokens_per_second": "Tokens/s",
     "home.loss_curve": "Loss so far",
     "first.title": "Train your first model",
     "first.text": "Tunedeck launches LLaMA-Factory and DeepSpeed, shows every number while it trains, and keeps the results.",

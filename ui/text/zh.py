@@ -116,6 +116,7 @@ TEXT: dict[str, str] = {
     "home.n_queued.other": "{n} 个排队",
     "home.n_failed.one": "{n} 个失败",
     "home.n_failed.other": "{n} 个失败",
+    "home.tokens_per_second": "token/秒",
     "home.loss_curve": "损失曲线",
     "first.title": "训练您的第一个模型",
     "first.text": "Tunedeck 负责启动 LLaMA-Factory 与 DeepSpeed，训练时实时显示每一项数据，并妥善保存结果。",
