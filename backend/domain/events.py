@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,3 +60,8 @@ class Alert:
 
 
 Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | Alert
+
+
+def saved_checkpoints(events: Iterable[Event]) -> dict[str, int]:
+    """Folder (relative to the output folder) to step of every complete checkpoint, oldest first."""
+    return {event.path: event.step for event in events if isinstance(event, CheckpointSaved)}

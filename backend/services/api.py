@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.adapters.process import spawn_detached
-from backend.domain.events import CheckpointSaved, Event, SaveRequested, StateChanged, StopRequested
+from backend.domain.events import Event, SaveRequested, StateChanged, StopRequested, saved_checkpoints
 from backend.domain.job import Job, JobSpec, JobState, StopMode, Task, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
@@ -320,12 +320,13 @@ class Api:
 
     def resume_text(self, job_id: str, checkpoint: str, changes: Mapping[str, ArgValue] | None = None) -> str:
         """The specification of such a job, to be looked at or edited first. Raises Conflict for an incomplete checkpoint."""
-        saved = {event.path: event.step for event in self.read_events(job_id) if isinstance(event, CheckpointSaved)}
+        saved = saved_checkpoints(self.read_events(job_id))
         folder = self.job_paths(job_id).output / checkpoint
         if checkpoint not in saved or not (folder / "trainer_state.json").is_file():
             known = ", ".join(saved) or "none"
             raise Conflict(f"{checkpoint} is not a complete checkpoint of this job. Complete ones: {known}.")
-        spec = parse_spec(self.read_spec_text(job_id))
+        text = self.read_spec_text(job_id)
+        spec = parse_spec(text)
         wanted = {
             **(changes or {}),
             "resume_from_checkpoint": str(folder),
@@ -333,20 +334,20 @@ class Api:
             "tunedeck.name": f"{spec.name}-from-{saved[checkpoint]}",
         }
         absent = [name for name in ("output_dir", "overwrite_output_dir") if name in spec.train]
-        return apply_changes(self.read_spec_text(job_id), wanted, absent)
+        return apply_changes(text, wanted, absent)
 
     def last_checkpoint(self, job_id: str) -> str:
         """Folder name of the newest complete checkpoint. Raises Conflict when there is none."""
-        saved = [event.path for event in self.read_events(job_id) if isinstance(event, CheckpointSaved)]
+        saved = saved_checkpoints(self.read_events(job_id))
         if not saved:
             raise Conflict("The job has no complete checkpoint to resume from.")
-        return saved[-1]
+        return list(saved)[-1]
 
     def clone_text(self, job_id: str) -> str:
         """The specification of a job, to be edited and submitted as a new one."""
-        spec = parse_spec(self.read_spec_text(job_id))
-        absent = [name for name in ("resume_from_checkpoint",) if name in spec.train]
-        return apply_changes(self.read_spec_text(job_id), {"tunedeck.parent": job_id}, absent)
+        text = self.read_spec_text(job_id)
+        absent = ["resume_from_checkpoint"] if "resume_from_checkpoint" in parse_spec(text).train else []
+        return apply_changes(text, {"tunedeck.parent": job_id}, absent)
 
     def export(self, job_id: str) -> Export:
         """YAML, DeepSpeed JSON and commands that need no Tunedeck."""

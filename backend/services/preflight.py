@@ -42,20 +42,16 @@ class HostFacts:
 
 def check_host(spec: JobSpec, facts: HostFacts) -> list[Problem]:
     """Errors stop the launch; each names the argument, what was found and what to do."""
-    if spec.task is Task.BENCH:
-        return [
-            p for p in (_check_environment(facts), _check_port(spec), _check_processes(spec, facts)) if p is not None
+    found = [_check_environment(facts)]
+    if spec.task is not Task.BENCH:  # a host check has no model, data or output
+        found += [
+            _check_model(spec),
+            *_check_datasets(spec, facts.settings),
+            _check_output(spec, facts),
+            _check_deepspeed_file(spec),
+            _check_checkpoint(spec),
         ]
-    found = [
-        _check_environment(facts),
-        _check_model(spec),
-        *_check_datasets(spec, facts.settings),
-        _check_output(spec, facts),
-        _check_deepspeed_file(spec),
-        _check_checkpoint(spec),
-        _check_port(spec),
-        _check_processes(spec, facts),
-    ]
+    found += [_check_port(spec), _check_processes(spec, facts)]
     return [problem for problem in found if problem is not None]
 
 
@@ -84,13 +80,9 @@ def _schema(environment: TrainingEnvironment) -> TrainerSchema | None:
     return parse_description(described) if described.get("arguments") else None
 
 
-_SUPPLIED = {("missing_key", "output_dir"), ("nothing_to_do", "do_train")}
-"""What a bare train YAML lacks and the launcher gives every run (planning/command.py, train_arguments)."""
-
-
 def join_problems(first: Sequence[Problem], second: Sequence[Problem]) -> list[Problem]:
     """Both lists, worst first; where both found the same fault in a field, the first (it has looked at the host) is kept."""
-    known = {(problem.code, problem.field) for problem in first} | _SUPPLIED
+    known = {(problem.code, problem.field) for problem in first}
     both = [*first, *(problem for problem in second if (problem.code, problem.field) not in known)]
     order = list(Severity)
     return sorted(both, key=lambda problem: order.index(problem.severity))

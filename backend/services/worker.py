@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import IO
 
 from backend.adapters.process import ProcessIdentity, boot_id, find_marked, identify, is_alive, kill_all, spawn_detached
-from backend.domain.events import Alert, CheckpointSaved, Event, StateChanged
+from backend.domain.events import Alert, CheckpointSaved, Event, StateChanged, saved_checkpoints
 from backend.domain.job import Job, JobState, StopMode, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Severity
@@ -69,6 +69,8 @@ class Worker:
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
         self._starting_since: dict[str, float] = {}
+        self._stuck: set[str] = set()
+        """Jobs whose processes could not be ended, told once."""
         self._beat_written = 0.0
         self._error = ""
         self._stop = False
@@ -241,8 +243,8 @@ class Worker:
 
     def _summarise(self, job: Job, progress: RunProgress, *, now: bool = False) -> None:
         """Progress into the job's row, at most once a second: lists and the queue page read it there."""
-        fresh = (progress.step, progress.max_steps, progress.loss, progress.phase)
-        if fresh == (job.step, job.max_steps, job.loss, job.phase):
+        fresh = (progress.step, progress.max_steps, str(progress.loss), progress.phase)
+        if fresh == (job.step, job.max_steps, str(job.loss), job.phase):  # as text: NaN is not equal to itself
             return
         if not now and self.clock() - self._summary_at.get(job.id, 0.0) < SUMMARY_SECONDS:
             return
@@ -251,14 +253,14 @@ class Worker:
             job.id,
             step=progress.step,
             max_steps=progress.max_steps,
-            loss=_storable(progress.loss),
+            loss=progress.loss,
             phase=progress.phase,
         )
 
     def _tell_checkpoints(self, job: Job, paths: JobPaths, progress: RunProgress) -> None:
         told = self._told.get(job.id)
         if told is None:
-            told = self._told[job.id] = _told_checkpoints(paths)
+            told = self._told[job.id] = set(saved_checkpoints(load_events(paths.events)).values())
         for step, path in sorted(progress.checkpoints.items()):
             if step not in told:
                 told.add(step)
@@ -293,13 +295,14 @@ class Worker:
             self._tell(paths, Alert(at=self.clock(), code="supervisor_vanished", severity=Severity.ERROR, message=text))
         for memory in (self._runs, self._told, self._summary_at, self._starting_since):
             memory.pop(job.id, None)
+        self._stuck.discard(job.id)
         log.info("job %s ended: %s %s", job.id, reason.value, message)
 
     def _end_leftovers(self, job: Job, paths: JobPaths) -> list[ProcessIdentity]:
         """Processes of the job that outlived its supervisor, found by the mark in their environment."""
         left = kill_all(find_marked("TUNEDECK_JOB_ID", job.id))
-        if left and job.id not in self._starting_since:
-            self._starting_since[job.id] = self.clock()
+        if left and job.id not in self._stuck:
+            self._stuck.add(job.id)
             pids = ", ".join(str(identity.pid) for identity in left)
             text = f"Processes {pids} cannot be ended (stuck in the driver?); their GPUs stay reserved."
             self._tell(paths, Alert(at=self.clock(), code="processes_stuck", severity=Severity.ERROR, message=text))
@@ -372,12 +375,3 @@ def _rank_ends(progress: RunProgress) -> RankEnds:
         error=progress.error,
         phase=progress.phase,
     )
-
-
-def _told_checkpoints(paths: JobPaths) -> set[int]:
-    return {event.step for event in load_events(paths.events) if isinstance(event, CheckpointSaved)}
-
-
-def _storable(loss: float | None) -> float | None:
-    """SQLite turns NaN into NULL by itself, silently: infinity says "not finite" and survives."""
-    return float("inf") if loss is not None and loss != loss else loss

@@ -111,3 +111,14 @@ def test_unknown_key_names_the_nearest_known_one(deck: Deck) -> None:
 
 def test_output_folder_need_not_be_named(deck: Deck) -> None:
     assert "output_dir" not in {problem.field for problem in deck.api.preview(deck.spec()).problems}
+
+
+def test_training_switched_off_is_told_and_an_unsaid_switch_is_not(deck: Deck) -> None:
+    off = deck.api.preview(deck.spec() + "do_train: false\n").problems
+    assert "nothing_to_do" in {problem.code for problem in off}
+    assert "nothing_to_do" not in {problem.code for problem in deck.api.preview(deck.spec()).problems}
+
+
+def test_missing_data_set_is_named_before_the_launch(deck: Deck) -> None:
+    without = apply_changes(deck.spec(), {}, ["dataset"])
+    assert problems(deck, without)["missing_key"].field == "dataset"

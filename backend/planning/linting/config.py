@@ -135,7 +135,8 @@ class TrainConfig:
 
     @property
     def trains(self) -> bool:
-        return self.on("do_train")
+        """Tunedeck's launcher adds `do_train: true` where nothing is said; a false one stays."""
+        return self.on("do_train") or (self.context.launched_here and not self.given("do_train"))
 
     @property
     def is_for_training(self) -> bool:

@@ -46,7 +46,7 @@ class LintContext:
     has_log: bool = False
     """A log of the job lies beside the config: whatever starts it was there."""
     launched_here: bool = False
-    """Tunedeck will start this job: it adds what its launcher always adds (an output folder, torchrun)."""
+    """Tunedeck will start this job: it adds what its launcher always adds (an output folder, do_train, torchrun)."""
     has_run: bool = False
     """A log shows that this config reached the step loop: its names were known to the version that ran it."""
 
