@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from email.utils import formatdate
-from typing import Protocol
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from backend.services.views import Content
+
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
-
-
-class Content(Protocol):
-    """See backend/adapters/archive.py."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def etag(self) -> str: ...
-
-    @property
-    def modified_at(self) -> float: ...
-
-    def read(self, start: int, stop: int) -> Iterator[bytes]: ...
 
 
 class Unsatisfiable(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from backend.parsing.lines import LineSplitter
 from backend.parsing.progress import parse_clock
-from backend.parsing.trainer_rows import logging_interval
+from backend.parsing.trainer_rows import logging_interval, read_number
 
 _PLAIN = {"current_steps", "total_steps", "epoch", "percentage", "elapsed_time", "remaining_time"}
 _RENAMED = {"lr": "learning_rate"}
@@ -98,19 +98,19 @@ class TrainerLog:
         return row
 
     def _row(self, found: Mapping[str, object], offset: int) -> LogRow | None:
-        step = _number(found.get("current_steps"))
+        step = read_number(found.get("current_steps"))
         if step is None:
             return None
         self.has_nulls |= any(value is None for value in found.values())
         self.lr_key = next((key for key in ("lr", "learning_rate") if key in found), self.lr_key)
-        total = _number(found.get("total_steps"))
+        total = read_number(found.get("total_steps"))
         values = {
             _RENAMED.get(key, key): number
             for key, value in found.items()
-            if key not in _PLAIN and (number := _number(value)) is not None
+            if key not in _PLAIN and (number := read_number(value)) is not None
         }
         return LogRow(
-            step=int(step), total=int(total) if total is not None else None, epoch=_number(found.get("epoch")),
+            step=int(step), total=int(total) if total is not None else None, epoch=read_number(found.get("epoch")),
             elapsed=_clock(found.get("elapsed_time")), remaining=_clock(found.get("remaining_time")), values=values,
             offset=offset,
         )  # fmt: skip
@@ -221,18 +221,7 @@ def _wrong(first: LogRow, row: LogRow) -> bool:
     return expected > 120 and (row.remaining < expected / 3 or row.remaining > expected * 3)
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
-    try:
-        return float(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-
-
 def _clock(value: object) -> float | None:
     if isinstance(value, str):
         return parse_clock(value)
-    return _number(value)
+    return read_number(value)

@@ -202,3 +202,15 @@ def _join(old: Row, new: Row) -> None:
     old.values = {**other.values, **exact.values}
     old.rounded = exact.rounded
     old.step = old.step if old.step is not None else new.step
+
+
+def read_number(value: object) -> float | None:
+    """A JSON value as a number: transformers 5 writes some as text. A truth value is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        return float(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

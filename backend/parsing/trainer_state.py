@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backend.errors import InvalidInput
+from backend.parsing.trainer_rows import read_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,9 @@ def parse_trainer_state(data: bytes) -> TrainerState:
         raise _refused("no `log_history` list")
     rows = tuple(row for entry in found["log_history"] if isinstance(entry, dict) and (row := _row(entry)) is not None)
     return TrainerState(
-        step=_int(found.get("global_step")) or 0, max_steps=_int(found.get("max_steps")), epoch=_float(found.get("epoch")),
-        epochs=_float(found.get("num_train_epochs")), logging_steps=_int(found.get("logging_steps")),
-        save_steps=_int(found.get("save_steps")), best_metric=_float(found.get("best_metric")),
+        step=_int(found.get("global_step")) or 0, max_steps=_int(found.get("max_steps")), epoch=read_number(found.get("epoch")),
+        epochs=read_number(found.get("num_train_epochs")), logging_steps=_int(found.get("logging_steps")),
+        save_steps=_int(found.get("save_steps")), best_metric=read_number(found.get("best_metric")),
         best_checkpoint=found["best_model_checkpoint"] if isinstance(found.get("best_model_checkpoint"), str) else None,
         tokens=_int(found.get("num_input_tokens_seen")), rows=rows,
     )  # fmt: skip
@@ -81,22 +82,11 @@ def _row(entry: Mapping[str, object]) -> StateRow | None:
     values = {
         key: number
         for key, value in entry.items()
-        if key not in ("step", "epoch") and (number := _float(value)) is not None
+        if key not in ("step", "epoch") and (number := read_number(value)) is not None
     }
-    return StateRow(step=step, epoch=_float(entry.get("epoch")), values=values)
-
-
-def _float(value: object) -> float | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
-    try:
-        return float(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
+    return StateRow(step=step, epoch=read_number(entry.get("epoch")), values=values)
 
 
 def _int(value: object) -> int | None:
-    number = _float(value)
+    number = read_number(value)
     return int(number) if number is not None and number == number and abs(number) < 1e18 else None

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.adapters.archive import Content, FileContent, Source, TarContent
+from backend.adapters.archive import Content as Content
+from backend.adapters.archive import FileContent, Source, TarContent
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.events import Event
 from backend.domain.job import Job, JobState
