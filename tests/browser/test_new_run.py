@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import ConsoleMessage, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, expect
 from playwright.sync_api import Page as Tab
 
 from backend.domain.events import CheckpointSaved
@@ -20,7 +20,6 @@ from backend.domain.job import Job, JobState
 from backend.services.form import FormService
 from backend.services.views import Views
 from backend.store.events import append_event
-from tests.browser.chromium import launch
 from tests.checkpoint_files import write_checkpoint
 from tests.integration.conftest import Deck, make_deck
 from tests.job_folders import add_job
@@ -85,19 +84,18 @@ def make_demo(folder: Path) -> None:
 
 
 @pytest.fixture
-def tab(site: Site) -> Iterator[Tab]:
+def tab(browser: Browser, site: Site) -> Iterator[Tab]:
     """A fresh browser profile; fails the test on errors of the page and on requests to other machines."""
     faults: list[str] = []
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
-        page = browser.new_page(viewport={"width": 1440, "height": 950})
-        page.set_default_timeout(PATIENCE)
-        page.on("pageerror", lambda error: faults.append(f"page: {error}"))
-        # Gradio reports its own closed streams as errors when a page is left.
-        page.on("console", lambda message: faults.append(message.text) if complains(message) else None)
-        page.on("request", lambda request: faults.append(request.url) if away(request.url, site.base) else None)
-        yield page
-        browser.close()
+    context = browser.new_context(viewport={"width": 1440, "height": 950})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("pageerror", lambda error: faults.append(f"page: {error}"))
+    # Gradio reports its own closed streams as errors when a page is left.
+    page.on("console", lambda message: faults.append(message.text) if complains(message) else None)
+    page.on("request", lambda request: faults.append(request.url) if away(request.url, site.base) else None)
+    yield page
+    context.close()
     assert faults == []
 
 
