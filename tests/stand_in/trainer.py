@@ -39,6 +39,7 @@ def check(config: Path) -> dict[str, Any]:
     """A dry run's answer: `run_name: refuse` is refused, everything else is accepted."""
     refused = yaml.safe_load(config.read_text()).get("run_name") == "refuse"
     errors = [{"stage": "parse", "type": "ValueError", "message": "The stand-in refuses this.", "argument": "run_name"}]
+    time.sleep(2.5)  # long enough to be asked for more than once
     tokens = {"mean": 50.0, "p50": 48, "p95": 80, "max": 90}
     facts = {"datasets": {"demo": {"sampled": 20, "valid": 20, "over_cutoff": 3, "rows": 120, "tokens": tokens}}}
     return {

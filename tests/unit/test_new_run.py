@@ -114,6 +114,8 @@ def test_problem_is_told_in_the_language_of_the_page() -> None:
     host = Problem(code="disk_full", severity=Severity.ERROR, reason="A", remedy="B")
     assert re.search("[一-鿿]", view(problems=(host,), lang="zh").problems[0].remedy)
     assert view(problems=(host,)).problems[0].remedy == "B"
+    advice = Problem(code="numa_balancing_on", severity=Severity.WARNING, reason="A", remedy="B")
+    assert "sysctl" in view(problems=(advice,), lang="zh").problems[0].remedy
     unknown = Problem(code="nobody_knows", severity=Severity.ERROR, reason="A", remedy="B")
     assert view(problems=(unknown,), lang="zh").problems[0].remedy == "B"
 

@@ -13,7 +13,7 @@ from backend.services.api import Preview
 from backend.services.dry_run import DryRun, DryRunState
 from backend.services.form import Form, command_line, field_of
 from backend.services.secrets import is_secret_name
-from ui.text import host_problems_zh
+from ui.text import advice_zh, host_problems_zh
 from ui.text.problems_zh import problem_text
 
 Texts = Mapping[str, str]
@@ -70,6 +70,8 @@ class LaunchView:
     check: str = ""
     """How the trainer's own check stands: "" (not asked), checking, done, unavailable."""
     check_text: str = ""
+    asked: str = ""
+    """Differs with each question to the trainer, so that the browser notices an answer that is still "checking"."""
     document: str = field(default="", repr=False)
 
     def to_json(self) -> str:
@@ -220,7 +222,16 @@ def _words(problem: Problem, texts: Texts) -> tuple[str, str]:
     if texts["lang"] != "zh":
         return english
     known = problem_text(problem.code, problem.field, problem.found, problem.expected, dict(problem.params))
-    return known or host_problems_zh.TEXT.get(problem.code, english)
+    advice = advice_zh.TEXT.get(problem.code)
+    return known or (_filled(advice, problem) if advice else None) or host_problems_zh.TEXT.get(problem.code, english)
+
+
+def _filled(templates: Sequence[str], problem: Problem) -> tuple[str, str] | None:
+    words = {"field": problem.field, "found": problem.found, "expected": problem.expected, **problem.params}
+    try:
+        return templates[0].format_map(words), templates[1].format_map(words)
+    except (KeyError, IndexError, ValueError):
+        return None
 
 
 def _field_problem(error: FieldError, texts: Texts) -> ProblemView:

@@ -286,7 +286,8 @@ class _Page:
             form = open_form(text or "")
         except InvalidInput:
             return [gr.skip(), gr.skip()]
-        return self._panel(self._view(text, form, _widget_errors(text, form), ask=True))
+        view = self._view(text, form, _widget_errors(text, form), ask=True)
+        return self._panel(replace(view, asked=secrets.token_hex(4)))
 
     def on_import(self, text: str, event: gr.EventData) -> list[object]:
         """Files and pasted text: one document, and a line that says what became of them."""

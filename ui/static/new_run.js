@@ -261,7 +261,7 @@ export function startPanel(place) {
   const environment = h("details", { class: "td-new-part" }, h("summary", {}, t("new.env")), h("p", { class: "td-muted" }, t("new.env.help")), variables);
   const files = h("div", { class: "td-new-files" });
   const opened = new Map();
-  replace(place.element, state, check, problems, numbers, command.node, environment, files);
+  replace(place.element, h("div", { class: "td-new-panel-body" }, h("div", {}, state, check), problems, numbers, command.node, environment, files));
   const launch = watchLaunch(t);
 
   let again = 0;
@@ -299,7 +299,7 @@ function drawProblem(problem, t, events) {
   const facts = [[t("new.found"), problem.found], [t("new.expected"), problem.expected], [t("new.evidence"), where]];
   return h("article", { class: `td-new-problem td-new-problem-${problem.severity}` },
     h("header", {}, icon(SEVERITY_ICON[problem.severity]), h("strong", {}, problem.label), h("span", { class: "td-new-severity" }, t(`new.severity.${problem.severity}`))),
-    problem.argument && problem.argument !== problem.label && h("code", { class: "td-muted" }, problem.argument),
+    problem.argument && problem.argument !== problem.label && problem.target !== "yaml" && h("code", { class: "td-muted" }, problem.argument),
     problem.reason && h("p", {}, coded(problem.reason)),
     h("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     problem.remedy && h("p", { class: "td-new-remedy" }, coded(problem.remedy)),
