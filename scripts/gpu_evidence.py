@@ -3,15 +3,16 @@ exhaustive table. Runs where a training environment is the `python3` at hand, wi
 ruamel.yaml, omegaconf, orjson and numpy, and without a network.
 
     gpu_evidence.py prepare FOLDER [--tiny]      random weights of Llama-3-8B's shape and alpaca-like rows
-    gpu_evidence.py memory FOLDER OUT            grid of at least 12 configurations: peak and tokens/s beside the estimates
-    gpu_evidence.py tuner FOLDER OUT             tuner from the defaults, then a reduced exhaustive table
+    gpu_evidence.py all FOLDER OUT               every part that FOLDER does not hold yet, within --limit seconds
 
-OUT gets JSON and Markdown; progress goes to stdout as it happens, so that a run cut short leaves what it had.
+OUT has evidence.json and evidence.md after each trial, so that a run cut short leaves what it had; FOLDER/kept has them too,
+and the same command goes on there. EVIDENCE_T0 (Unix seconds) is when the limit began to count.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -19,26 +20,37 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from backend.domain.job import Job, JobSpec, JobState, StopMode  # noqa: E402
+from backend.domain.advice import Advice  # noqa: E402
+from backend.domain.job import Job, JobSpec, JobState, StopMode, Task  # noqa: E402
+from backend.domain.problem import ArgValue  # noqa: E402
 from backend.planning.cards import find_card  # noqa: E402
 from backend.planning.command import Host, build_plan  # noqa: E402
 from backend.planning.lengths import Lengths, build_lengths  # noqa: E402
 from backend.planning.memory import Card, plan_memory  # noqa: E402
 from backend.planning.model_config import parse_model_config  # noqa: E402
 from backend.planning.model_shape import ModelShape  # noqa: E402
-from backend.planning.spec import parse_spec  # noqa: E402
+from backend.planning.spec import apply_changes, dump_spec, parse_spec  # noqa: E402
 from backend.planning.speed import SpeedContext, plan_speed  # noqa: E402
 from backend.planning.steptime import Machine, predict_step  # noqa: E402
-from backend.planning.tuning import Outcome, Trial, TrialResult, begin_search  # noqa: E402
-from backend.planning.variants import Abilities, build_fix, describe_variant, packed_like  # noqa: E402
+from backend.planning.variants import (  # noqa: E402
+    Abilities,
+    build_fix,
+    describe_variant,
+    packed_like,
+    rows_per_step,
+)
 from backend.planning.workload import (  # noqa: E402
     Attention,
     Checkpointing,
@@ -46,11 +58,13 @@ from backend.planning.workload import (  # noqa: E402
     Workload,
     build_workload,
 )
-from backend.services.tuning import Progress, Tuner, _summary, parse_result, report_table  # noqa: E402
+from backend.services.tuning import Progress, Tuner, parse_result, report_table  # noqa: E402
+from backend.store.files import append_line  # noqa: E402
+from backend.store.json_lines import JsonLines  # noqa: E402
 from backend.store.paths import JobPaths  # noqa: E402
 
 WORDS = [f"w{index}" for index in range(40)]
-ROWS = 12_000
+ROWS = 3_000
 SHAPE = {
     "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rope_theta": 500000.0,
@@ -59,11 +73,16 @@ TINY = SHAPE | {
     "vocab_size": 512, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }  # fmt: skip
-STARTED = time.monotonic()
+STARTED = time.monotonic() - max(0.0, time.time() - float(os.environ.get("EVIDENCE_T0") or time.time()))
+
+
+def clock() -> float:
+    """Seconds since the calling script began."""
+    return time.monotonic() - STARTED
 
 
 def say(*parts: object) -> None:
-    print(f"[{time.monotonic() - STARTED:6.1f}s]", *parts, flush=True)
+    print(f"[{clock():6.1f}s]", *parts, flush=True)
 
 
 # --- inputs ------------------------------------------------------------------------------------------------------------
@@ -114,7 +133,7 @@ def base_spec(folder: Path, **changes: object) -> JobSpec:
         "model_name_or_path": str(folder / "model"), "stage": "sft", "do_train": True, "finetuning_type": "lora",
         "lora_target": "all", "dataset": "rows", "dataset_dir": str(folder), "template": "default", "cutoff_len": 2048,
         "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "learning_rate": 1.0e-4,
-        "num_train_epochs": 3.0, "bf16": True, "preprocessing_num_workers": 8 if on_gpu else 1, "report_to": "none",
+        "num_train_epochs": 3.0, "bf16": True, "preprocessing_num_workers": 4 if on_gpu else 1, "report_to": "none",
         "max_samples": ROWS if on_gpu else 400,
     }  # fmt: skip
     if not on_gpu:
@@ -147,7 +166,7 @@ def row_lengths(folder: Path) -> Lengths:
     return lengths
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setting:
     """What both parts of the evidence look at."""
 
@@ -183,8 +202,9 @@ def read_setting(folder: Path) -> Setting:
 class LocalJobs:
     """Trial jobs as plain processes: the same plan and entry script, without worker and database."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, devices: tuple[str, ...] = ()) -> None:
         self.root = root
+        self.devices = devices
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.begun: dict[str, float] = {}
 
@@ -192,7 +212,7 @@ class LocalJobs:
         return self.start(parse_spec(spec_text))
 
     def start(self, spec: JobSpec) -> Job:
-        job_id = f"job-{len(self.processes)}"
+        job_id = f"job-{len(list(self.root.glob('job-*')))}"
         paths = self.job_paths(job_id)
         for folder in (paths.root, paths.recorder, paths.control, paths.output):
             folder.mkdir(parents=True, exist_ok=True)
@@ -215,75 +235,159 @@ class LocalJobs:
     def get_job(self, job_id: str) -> Job:
         code = self.processes[job_id].poll()
         state = JobState.RUNNING if code is None else JobState.SUCCEEDED if code == 0 else JobState.FAILED
-        tail = self.job_paths(job_id).console.read_text(errors="replace")[-400:] if code else ""
-        return Job(id=job_id, name=job_id, state=state, started_at=self.begun[job_id], exit_code=code, message=tail)
+        return Job(
+            id=job_id, name=job_id, state=state, started_at=self.begun[job_id], exit_code=code, devices=self.devices,
+            message=self.tail(job_id, 400) if code else "",
+        )  # fmt: skip
+
+    def tail(self, job_id: str, size: int) -> str:
+        return self.job_paths(job_id).console.read_text(errors="replace")[-size:]
 
     def job_paths(self, job_id: str) -> JobPaths:
         return JobPaths(self.root / job_id)
 
     def request_stop(self, job_id: str, mode: StopMode) -> Job:
-        self.processes[job_id].terminate()
+        """The ranks see the file at their next step; `kill` is for those that do not come to it."""
+        (self.job_paths(job_id).control / "stop.json").write_text("{}")
+        if mode is StopMode.KILL:
+            self.kill(job_id)
         return self.get_job(job_id)
 
+    def kill(self, job_id: str) -> None:
+        """The launcher; its ranks ask the kernel to end with it."""
+        process = self.processes[job_id]
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
-def run_trials(jobs: LocalJobs, spec: JobSpec, asked: Sequence[Mapping[str, object]]) -> Iterator[dict[str, object]]:
-    """Result lines of one trial process, in the order they come; a process that dies leaves the rest out."""
-    from backend.domain.job import Task
+    def kill_all(self) -> None:
+        for job_id in self.processes:
+            self.kill(job_id)
 
-    job = jobs.start(replace(spec, task=Task.TRIAL))
-    paths = jobs.job_paths(job.id)
-    with paths.trials_asked.open("w") as stream:
-        stream.writelines(json.dumps(line) + "\n" for line in (*asked, {"end": True}))
-    seen = 0
-    while True:
-        over = jobs.get_job(job.id).state.is_final
-        lines = paths.trials_done.read_text().splitlines() if paths.trials_done.exists() else []
-        for line in lines[seen:]:
-            record = json.loads(line)
-            if record["k"] == "result":
-                yield record
-        seen = len(lines)
-        if over:
-            if jobs.processes[job.id].returncode:
-                say("the trial process failed:", jobs.get_job(job.id).message)
+
+class Asker:
+    """One trial process that is asked trial after trial; started anew when a trial took it down."""
+
+    def __init__(self, jobs: LocalJobs, spec: JobSpec) -> None:
+        self.jobs, self.spec = jobs, replace(spec, task=Task.TRIAL)
+        self.job = ""
+        self.results: JsonLines | None = None
+
+    def ask(self, trial: Mapping[str, object], deadline: float) -> dict[str, object]:
+        """The result line; outcome `lost` when the process died, `late` when `deadline` (clock()) came first."""
+        if not self.job or self.jobs.get_job(self.job).state.is_final:
+            self.job = self.jobs.start(self.spec).id
+            self.results = JsonLines(self.jobs.job_paths(self.job).trials_done)
+        append_line(self.jobs.job_paths(self.job).trials_asked, json.dumps(trial))
+        assert self.results is not None
+        while True:
+            over = self.jobs.get_job(self.job).state.is_final
+            for record in self.results.read_new():
+                if record.get("k") == "result" and record.get("id") == trial["id"]:
+                    return dict(record)
+            if over:
+                tail = self.jobs.tail(self.job, 600)
+                say("the trial process ended:", tail)
+                return {"k": "result", "id": trial["id"], "outcome": "lost", "error": tail}
+            if clock() > deadline:
+                self.jobs.kill(self.job)
+                return {"k": "result", "id": trial["id"], "outcome": "stopped", "error": "no time left"}
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        if self.job and not self.jobs.get_job(self.job).state.is_final:
+            append_line(self.jobs.job_paths(self.job).trials_asked, json.dumps({"end": True}))
+            end = clock() + 15
+            while clock() < end and not self.jobs.get_job(self.job).state.is_final:
+                time.sleep(0.1)
+            self.jobs.kill(self.job)
+
+
+class EnergyMeter:
+    """The first GPU's energy counter, read ten times a second by NVML; silent where there is none."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float]] = []
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        except Exception as error:  # noqa: BLE001 - no NVML, no counter: the table then has a gap
+            say("no energy counter:", error)
             return
-        time.sleep(0.2)
+
+        def read() -> None:
+            while True:
+                self.samples.append((time.time(), pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000))
+                time.sleep(0.1)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def joules(self, _devices: Sequence[str], begin: float, end: float) -> float | None:
+        if len(self.samples) < 2 or begin < self.samples[0][0] or end > self.samples[-1][0] + 0.3:
+            return None
+        times, values = zip(*self.samples, strict=True)
+        return float(np.interp(end, times, values) - np.interp(begin, times, values))
 
 
-# --- memory plan and predicted gains -------------------------------------------------------------------------------------
+# --- what is measured ----------------------------------------------------------------------------------------------------
 
 
-def memory_grid(work: Workload) -> list[Workload]:
-    """LoRA in one process: lengths, micro batches, checkpointing, Liger, attention."""
-    row, packed = replace(work, accumulation=1), replace(work, accumulation=1, packing=True)
-    none, layers = Checkpointing.NONE, Checkpointing.LAYERS
+def reduced_grid(context: SpeedContext) -> list[Workload]:
+    """All of batch shape x Liger x checkpointing with sdpa at the same rows a step; defaults first, then the packed ones."""
+    work, lengths, shape = context.work, context.lengths, context.shape
+    assert lengths is not None and shape is not None
+
+    def rate(each: Workload) -> float:
+        return predict_step(shape, each, lengths, context.machine).tokens_per_second
+
+    packed: dict[int, Workload] = {}
+    for each in packed_like(work, lengths, longest=shape.max_positions):
+        known = packed.get(each.effective_batch)
+        if each.accumulation == 1 and (known is None or rate(each) > rate(known)):
+            packed[each.effective_batch] = each
+    best = sorted(packed.values(), key=rate, reverse=True)[:3]
+    shapes = [*best, replace(work, micro_batch=16, accumulation=1), replace(work, micro_batch=4, accumulation=4), work]
+    grid = [
+        replace(each, liger=liger, checkpointing=checkpointing)
+        for each in shapes
+        for liger in (True, False)
+        for checkpointing in (Checkpointing.NONE, Checkpointing.LAYERS)
+    ]
+    return list(dict.fromkeys([work, *grid]))
+
+
+def other_lengths(work: Workload) -> list[Workload]:
+    """More of memory: lengths and micro batches that do not keep the rows of a step, and eager attention."""
+    packed = replace(work, accumulation=1, packing=True)
+    none = Checkpointing.NONE
     return [
-        work,
-        replace(work, checkpointing=none),
-        replace(work, liger=True),
+        replace(packed, micro_batch=4, cutoff=2048, liger=True, checkpointing=none),
+        replace(packed, micro_batch=8, cutoff=2048, liger=True),
+        replace(packed, micro_batch=4, cutoff=2048),
         replace(work, attention=Attention.EAGER),
-        replace(work, micro_batch=8, accumulation=2),
-        replace(row, micro_batch=16),
-        replace(row, micro_batch=16, checkpointing=none),
-        replace(row, micro_batch=16, checkpointing=none, liger=True),
-        replace(packed, micro_batch=4),
-        replace(packed, micro_batch=4, liger=True),
-        replace(packed, micro_batch=4, liger=True, checkpointing=none),
-        replace(packed, micro_batch=2, checkpointing=none),
-        replace(packed, micro_batch=8, liger=True, checkpointing=layers),
-        replace(packed, micro_batch=1, attention=Attention.EAGER),
         replace(packed, micro_batch=2, cutoff=4096, liger=True, checkpointing=none),
-        replace(packed, micro_batch=7, liger=True, checkpointing=none),
+        replace(packed, micro_batch=7, cutoff=2048, liger=True, checkpointing=none),
+        replace(packed, micro_batch=1, cutoff=2048, attention=Attention.EAGER),
+        replace(packed, micro_batch=1, cutoff=8192, liger=True),
     ]
 
 
 def other_methods(work: Workload) -> list[Workload]:
     """Trained weights of the model itself: each needs the model loaded anew."""
-    packed = replace(work, accumulation=1, packing=True, liger=True)
+    packed = replace(work, accumulation=1, packing=True, liger=True, cutoff=2048)
     return [
-        replace(packed, method=Method.FREEZE, freeze_layers=4, micro_batch=4),
         replace(packed, method=Method.FULL, pure_bf16=True, bf16_or_fp16=True, micro_batch=2),
+        replace(packed, method=Method.FREEZE, freeze_layers=4, micro_batch=4),
     ]
+
+
+def zero_works(work: Workload) -> list[Workload]:
+    """What tutorials recommend; each needs a process of its own."""
+    four = replace(work, micro_batch=4, accumulation=4)
+    return [replace(four, zero_stage=3), replace(four, zero_stage=2)]
 
 
 def method_changes(work: Workload) -> dict[str, object]:
@@ -294,51 +398,127 @@ def method_changes(work: Workload) -> dict[str, object]:
     return {}
 
 
-def measure_memory(folder: Path, out: Path, limit: float) -> None:
-    setting = read_setting(folder)
-    spec = base_spec(folder)
-    base = build_workload(spec)
-    grid = memory_grid(base) + (other_methods(base) if setting.card else [])
-    grid = [grid[0], *sorted(grid[1:], key=lambda work: (work.method is not Method.LORA, work.liger))]
-    works = {f"m{index}": work for index, work in enumerate(grid)}
-    asked = [
-        {"id": name, "changes": {**build_fix(base, work).set, **method_changes(work)}, "warm_up": 2, "steps": 4, "seconds": 12}
-        for name, work in works.items()
-    ]  # fmt: skip
-    rows: list[dict[str, object]] = []
-    for record in run_trials(LocalJobs(out / "jobs-memory"), spec, asked):
-        work = works[str(record["id"])]
-        rows.append(memory_row(setting, work, record))
-        say(json.dumps(rows[-1]))
-        write_memory(out, setting, rows)
-        if time.monotonic() - STARTED > limit:
-            say("time is up")
-            break
-    say("SUMMARY", json.dumps(write_memory(out, setting, rows)))
+def advice_starts(context: SpeedContext) -> list[Workload]:
+    """Configurations whose advice is compared with measurements."""
+    work, grid = context.work, reduced_grid(context)
+    packed = next(each for each in grid if each.packing)
+    return [
+        work,
+        replace(work, attention=Attention.EAGER),
+        replace(packed, liger=False, checkpointing=Checkpointing.LAYERS),
+        replace(work, micro_batch=16, accumulation=1),
+        *zero_works(work),
+    ]
 
 
-def memory_row(setting: Setting, work: Workload, record: Mapping[str, object]) -> dict[str, object]:
-    result = parse_result(record)
+@functools.cache
+def advised(setting: Setting) -> list[tuple[Workload, Advice, Workload]]:
+    """(start, advice, what the advice alone makes of it) for every advice that says a gain."""
+    context = setting.context(base_spec(setting.folder))
+    found = []
+    for start in advice_starts(context):
+        text = apply_changes(dump_spec(context.spec), start_changes(context.work, start), [])
+        spec = parse_spec(text)
+        plan = plan_speed(replace(context, spec=spec, work=build_workload(spec)))
+        for advice in plan.advices:
+            if advice.gain is None or advice.fix is None:
+                continue
+            removed = [name for name in advice.fix.remove if name in spec.train or name == "tunedeck.zero"]
+            after = build_workload(parse_spec(apply_changes(text, advice.fix.set, removed)))
+            found.append((build_workload(spec), advice, after))
+    return found
+
+
+def start_changes(work: Workload, start: Workload) -> dict[str, ArgValue]:
+    return dict(build_fix(work, start).set)
+
+
+@dataclass
+class Evidence:
+    """Everything measured so far; on disk after each trial, and read back by the next call on the same machine."""
+
+    setting: Setting
+    out: Path
+    keep: Path
+    rows: list[dict[str, object]] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def load(self) -> None:
+        if (self.keep / "evidence.json").exists():
+            known = json.loads((self.keep / "evidence.json").read_text())
+            self.rows, self.facts = known["rows"], known["facts"]
+            say("goes on with", len(self.rows), "rows; parts done:", self.facts.get("parts"))
+
+    def done(self, part: str, *, limit: bool = False) -> None:
+        self.facts.setdefault("parts", {})[part] = "cut short" if limit else round(clock(), 1)  # type: ignore[index]
+        self.save()
+
+    def is_done(self, part: str) -> bool:
+        return self.facts.get("parts", {}).get(part, "cut short") != "cut short"  # type: ignore[attr-defined]
+
+    def has(self, part: str, label: str) -> bool:
+        return any(
+            row["part"] == part and row["settings"] == label and row["outcome"] != "stopped" for row in self.rows
+        )
+
+    def add(self, part: str, work: Workload, record: Mapping[str, object], energy: float | None = None) -> None:
+        row = measured_row(self.setting, part, work, record, energy)
+        self.rows.append(row)
+        brief = (
+            "settings",
+            "outcome",
+            "tokens_per_second",
+            "predicted_tokens_per_second",
+            "measured_gib",
+            "planned_gib",
+        )
+        say(part, *(row[name] for name in brief), "wall", row["wall_seconds"], str(row["message"])[:200])
+        self.save()
+
+    def save(self) -> None:
+        text = json.dumps({"facts": self.facts, "rows": self.rows}, indent=1)
+        for folder in (self.keep, self.out):
+            (folder / "evidence.json.new").write_text(text)
+            (folder / "evidence.json.new").replace(folder / "evidence.json")
+        (self.out / "evidence.md").write_text(report(self.setting, self.rows, self.facts))
+
+
+def measured_row(
+    setting: Setting, part: str, work: Workload, record: Mapping[str, object], energy: float | None
+) -> dict[str, object]:
+    result = parse_result(record, energy)
     steps = len(result.step_seconds) + len(record.get("warm_seconds") or [])  # type: ignore[arg-type]
-    plan = plan_memory(
+    before = plan_memory(setting.shape, work, setting.lengths, setting.card)
+    trial = plan_memory(
         setting.shape, work, setting.lengths, setting.card, micro_batches=max(1, steps * work.accumulation)
     )
+    met = record.get("longest")
+    exact = build_lengths([int(str(met))] * 8) if met and not work.packing else setting.lengths
+    plan = plan_memory(setting.shape, work, exact, setting.card)
     predicted = predict_step(setting.shape, work, setting.lengths, setting.machine)
-    peak = result.peak_bytes
+    peak, reserved = result.peak_bytes, record.get("reserved_bytes")
+    tokens = sum(count or 0 for count in result.tokens)
     return {
+        "part": part,
         "settings": f"{work.method.value} {describe_variant(work)}",
         "outcome": result.outcome.value,
-        "planned_gib": round(plan.allocated / 2**30, 2),
-        "planned_used_gib": [round(value / 2**30, 1) for value in (plan.low, plan.used, plan.high)],
-        "fits": plan.fits,
-        "measured_gib": None if peak is None else round(peak / 2**30, 2),
-        "reserved_gib": round(int(str(record["reserved_bytes"])) / 2**30, 2) if record.get("reserved_bytes") else None,
+        "planned_gib": gib(plan.allocated),
+        "planned_band_gib": [gib(value) for value in (plan.low, plan.used, plan.high)],
+        "planned_for_trial_gib": gib(trial.allocated),
+        "planned_before_launch_gib": gib(before.allocated),
+        "fits": before.fits,
+        "measured_gib": gib(peak),
+        "reserved_gib": gib(int(str(reserved))) if reserved else None,
+        "loaded_gib": gib(int(str(record["loaded_bytes"]))) if record.get("loaded_bytes") else None,
         "error": None if peak is None else round(plan.allocated / peak - 1, 4),
-        "longest_planned": plan.batch.length,
-        "longest_met": record.get("longest"),
-        "tokens_per_second": None if result.tokens_per_second is None else round(result.tokens_per_second),
-        "spread": None if result.spread is None else round(result.spread, 3),
-        "predicted_tokens_per_second": round(predicted.tokens_per_second),
+        "error_for_trial": None if peak is None else round(trial.allocated / peak - 1, 4),
+        "longest_met": met,
+        "rows_per_step": round(rows_per_step(work, setting.lengths), 2),
+        "tokens_per_second": rounded(result.tokens_per_second, 1),
+        "spread": rounded(result.spread, 3),
+        "joules_per_token": round(energy / tokens, 5) if energy is not None and tokens else None,
+        "predicted_tokens_per_second": round(predicted.tokens_per_second, 1),
+        "warm_seconds": record.get("warm_seconds"),
         "step_seconds": [round(value, 4) for value in result.step_seconds],
         "predicted_parts": {
             name: round(getattr(predicted, name), 4)
@@ -346,62 +526,312 @@ def memory_row(setting: Setting, work: Workload, record: Mapping[str, object]) -
         },
         "padding": list(result.padding),
         "wall_seconds": round(result.wall_seconds, 1),
+        "at": round(clock(), 1),
         "message": result.error,
-    }
+    }  # fmt: skip
 
 
-def write_memory(out: Path, setting: Setting, rows: list[dict[str, object]]) -> dict[str, object]:
-    errors = sorted(
-        abs(float(str(row["error"]))) for row in rows if row["error"] is not None and row["outcome"] == "ok"
-    )
-    broken = [row["settings"] for row in rows if row["outcome"] == "oom" and row["fits"]]
-    summary = {
-        "configurations": len(errors),
-        "median_error": round(statistics.median(errors), 4) if errors else None,
-        "worst_error": round(errors[-1], 4) if errors else None,
-        "predicted_to_fit_but_out_of_memory": broken,
-        "gains": gain_table(rows),
-        "mean_tokens": round(setting.lengths.mean, 1),
-        "device": gpu_memory(),
-    }
-    (out / "memory.json").write_text(json.dumps({"summary": summary, "rows": rows}, indent=1))
-    lines = [
-        "| settings | planned GiB | measured GiB | error | tokens/s | predicted tokens/s |",
-        "|---|---|---|---|---|---|",
+def gib(value: int | None) -> float | None:
+    return None if value is None else round(value / 2**30, 3)
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+# --- parts ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Call:
+    """One call of the script: what it may spend, and where its trial processes run."""
+
+    evidence: Evidence
+    jobs: LocalJobs
+    spec: JobSpec
+    limit: float
+    """clock() at which everything must be over."""
+    meter: EnergyMeter
+
+    def measure(self, asker: Asker, part: str, works: Sequence[Workload], *, steps: int, seconds: float) -> bool:
+        """Rows of `works` that are not there yet; False when the time was up before all were measured."""
+        base = build_workload(self.spec)
+        for work in works:
+            label = f"{work.method.value} {describe_variant(work)}"
+            if self.evidence.has(part, label):
+                continue
+            if self.limit - clock() < (12 if asker.job else 50):
+                return False
+            changes = {name: value for name, value in build_fix(base, work).set.items() if "tunedeck." not in name}
+            asked = {
+                "id": f"{part}-{len(self.evidence.rows)}", "changes": {**changes, **method_changes(work)}, "warm_up": 2,
+                "steps": steps, "seconds": seconds,
+            }  # fmt: skip
+            record = asker.ask(asked, self.limit)
+            begin, end = record.get("from"), record.get("to")
+            known = isinstance(begin, float) and isinstance(end, float)
+            self.evidence.add(part, work, record, self.meter.joules((), begin, end) if known else None)  # type: ignore[arg-type]
+        return True
+
+
+def run_all(folder: Path, out: Path, keep: Path, limit: float, budget: float) -> None:
+    """All parts in order; each one that an earlier call on this machine finished is left out."""
+    setting = read_setting(folder)
+    evidence = Evidence(setting, out, keep)
+    evidence.load()
+    evidence.facts |= {"device": gpu_memory(), "mean_tokens": round(setting.lengths.mean, 1)}
+    found = gpu_memory()
+    jobs = LocalJobs(keep / "jobs", ("gpu0",) if found else ())
+    call = Call(evidence, jobs, base_spec(folder), limit, EnergyMeter())
+    asker = Asker(jobs, call.spec)
+    watchdog = threading.Timer(max(1.0, limit - clock()), jobs.kill_all)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        run_parts(call, asker, budget)
+    finally:
+        asker.close()
+        jobs.kill_all()
+        evidence.save()
+        keep_consoles(jobs, out)
+        say("SUMMARY", json.dumps(summarize(setting, evidence.rows, evidence.facts)))
+
+
+def run_parts(call: Call, asker: Asker, budget: float) -> None:
+    evidence = call.evidence
+    context = evidence.setting.context(call.spec)
+    grid = reduced_grid(context)
+    lora = [work for _, _, after in advised(evidence.setting) for work in (after,) if work.zero_stage is None]
+    parts: list[tuple[str, Callable[[], bool]]] = [
+        # The first seconds of a fresh card are slow: not a measurement of anything.
+        ("warm-up", lambda: call.measure(asker, "warm-up", [grid[1]], steps=12, seconds=15)),
+        ("grid", lambda: call.measure(asker, "grid", grid, steps=6, seconds=7)),
+        ("tuner", lambda: run_tuner(call, budget)),
+        ("confirm", lambda: confirm(call, asker)),
+        ("lengths", lambda: call.measure(asker, "lengths", other_lengths(context.work), steps=3, seconds=6)),
+        ("advice", lambda: call.measure(asker, "advice", unmeasured(evidence, lora), steps=4, seconds=6)),
+        ("methods", lambda: call.measure(asker, "methods", other_methods(context.work), steps=3, seconds=8)),
+        ("zero", lambda: run_zero(call, asker, context)),
+        ("host check", lambda: run_host_check(call)),
     ]
-    lines += [
-        f"| {r['settings']} | {r['planned_gib']} | {r['measured_gib']} | {r['error']} | {r['tokens_per_second']} | "
-        f"{r['predicted_tokens_per_second']} |"
-        for r in rows
-    ]
-    (out / "memory.md").write_text("\n".join(lines) + "\n\n" + json.dumps(summary, indent=1) + "\n")
-    return summary
-
-
-def gain_table(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Every configuration against the first (the defaults): predicted and measured times faster."""
-    if not rows or not rows[0]["tokens_per_second"]:
-        return []
-    first = rows[0]
-    table = []
-    for row in rows[1:]:
-        if not row["tokens_per_second"]:
+    for name, run in parts:
+        if evidence.is_done(name):
             continue
-        measured = float(str(row["tokens_per_second"])) / float(str(first["tokens_per_second"]))
-        predicted = float(str(row["predicted_tokens_per_second"])) / float(str(first["predicted_tokens_per_second"]))
+        say("PART", name)
+        evidence.done(name, limit=not run())
+        if clock() > call.limit - 10:
+            say("time is up")
+            return
+
+
+def unmeasured(evidence: Evidence, works: Sequence[Workload]) -> list[Workload]:
+    known = rates(evidence.rows)
+    wanted = [work for work in works if f"{work.method.value} {describe_variant(work)}" not in known]
+    return list(dict.fromkeys(wanted))
+
+
+def run_tuner(call: Call, budget: float) -> bool:
+    """The product's tuner from the defaults, in a process of its own, beside the idle one of the grid."""
+    budget = min(budget, call.limit - clock() - 15)
+    if budget < 60 and gpu_memory():
+        return False
+    evidence, works = call.evidence, {}
+
+    def told(progress: Progress) -> None:
+        say(progress.event, progress.text)
+        if progress.trial is not None:
+            works[progress.trial.id] = progress.trial.work
+
+    tuner = Tuner(
+        call.jobs,
+        KnownForecast(evidence.setting),
+        budget_seconds=budget,
+        on_progress=told,
+        read_energy=call.meter.joules,
+    )  # type: ignore[arg-type]
+    report_ = tuner.run(dump_spec(call.spec))
+    say(report_table(report_))
+    evidence.facts["tuner"] = {
+        "seconds": round(report_.seconds, 1),
+        "budget_seconds": round(budget),
+        "trials": sum(row.result is not None for row in report_.rows),
+        "candidates": len(report_.rows),
+        "gain": rounded(report_.gain, 3),
+        "best": f"lora {report_.best.label}" if report_.best else None,
+        "best_rows_per_step": report_.best.rows_per_step if report_.best else None,
+        "best_changes": dict(report_.best_fix.set) if report_.best_fix else None,
+        "table": report_table(report_),
+        "stopped": report_.stopped,
+    }
+    if report_.best:
+        evidence.facts["tuner_best_changes"] = dict(report_.best.fix.set)
+    for job_id in tuner.jobs:
+        for record in JsonLines(call.jobs.job_paths(job_id).trials_done).read_new():
+            if record.get("k") == "result" and record["id"] in works:
+                evidence.add("tuner", works[str(record["id"])], record)
+    return True
+
+
+def confirm(call: Call, asker: Asker) -> bool:
+    """Defaults, the tuner's choice and the best of the grid three times in turn in one process: noise seen, not guessed."""
+    evidence = call.evidence
+    changes = evidence.facts.get("tuner_best_changes")
+    if not isinstance(changes, dict):
+        return True
+    spec = parse_spec(apply_changes(dump_spec(call.spec), changes, []))
+    measured = {f"lora {describe_variant(work)}": work for work in reduced_grid(evidence.setting.context(call.spec))}
+    grid = [row for row in evidence.rows if row["part"] == "grid" and row["tokens_per_second"]]
+    leaders = sorted(grid, key=lambda row: -float(str(row["tokens_per_second"])))[:2]
+    works = [build_workload(spec), *(measured[str(row["settings"])] for row in leaders)]
+    works = list(dict.fromkeys(works))
+    whole = True
+    for turn in range(3):
+        whole = whole and call.measure(asker, f"confirm-{turn}", works, steps=12, seconds=8)
+    return whole and call.measure(asker, "confirm-0", [build_workload(call.spec)], steps=4, seconds=14)
+
+
+def run_zero(call: Call, asker: Asker, context: SpeedContext) -> bool:
+    """ZeRO as tutorials have it: jobs of their own; the idle process is closed, so that timings have the host to themselves."""
+    asker.close()
+    works = zero_works(context.work) if gpu_memory() else []
+    for work in works:
+        text = apply_changes(dump_spec(call.spec), start_changes(context.work, work), [])
+        spec = parse_spec(text)
+        own = Asker(call.jobs, spec)
+        try:
+            if not call.measure(own, "zero", [build_workload(spec)], steps=3, seconds=15):
+                return False
+        finally:
+            own.close()
+    return True
+
+
+def run_host_check(call: Call) -> bool:
+    """What this card does at best: matrix products, memory, launches."""
+    if call.limit - clock() < 45:
+        return False
+    job = call.jobs.start(JobSpec(name="host-check", train={}, task=Task.BENCH))
+    end = min(call.limit, clock() + 90)
+    while clock() < end and not call.jobs.get_job(job.id).state.is_final:
+        time.sleep(0.2)
+    call.jobs.kill(job.id)
+    answer = call.jobs.job_paths(job.id).bench
+    if answer.exists():
+        call.evidence.facts["host_check"] = json.loads(answer.read_text())
+        say("host check", answer.read_text()[:600])
+    return answer.exists()
+
+
+def keep_consoles(jobs: LocalJobs, out: Path) -> None:
+    with (out / "consoles.log").open("w", errors="replace") as stream:
+        for job_id in sorted(path.name for path in jobs.root.glob("job-*")):
+            stream.write(f"==== {job_id}\n{jobs.tail(job_id, 150_000)}\n")
+
+
+# --- the report ----------------------------------------------------------------------------------------------------------
+
+
+def rates(rows: Sequence[Mapping[str, object]], parts: Sequence[str] = ()) -> dict[str, float]:
+    """Settings to tokens/s: median of what was measured (trials of the tuner's own process left out)."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        part = str(row["part"])
+        if row["tokens_per_second"] and part not in ("warm-up", "tuner") and (not parts or part.split("-")[0] in parts):
+            found.setdefault(str(row["settings"]), []).append(float(str(row["tokens_per_second"])))
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def summarize(setting: Setting, rows: Sequence[Mapping[str, object]], facts: Mapping[str, object]) -> dict[str, object]:
+    measured = [row for row in rows if row["error"] is not None and row["outcome"] == "ok"]
+    by_settings = {str(row["settings"]): row for row in measured}
+    errors = sorted(abs(float(str(row["error"]))) for row in by_settings.values())
+    for_trial = sorted(abs(float(str(row["error_for_trial"]))) for row in by_settings.values())
+    gains = gain_table(setting, rows)
+    large = [gain for gain in gains if max(gain["measured"], 1 / gain["measured"]) > 1.2]
+    return {
+        "memory": {
+            "configurations": len(errors),
+            "median_error": rounded(statistics.median(errors), 4) if errors else None,
+            "worst_error": rounded(errors[-1], 4) if errors else None,
+            "median_error_without_knowing_the_lengths_met": statistics.median(for_trial) if errors else None,
+            "predicted_to_fit_but_out_of_memory": [r["settings"] for r in rows if r["outcome"] == "oom" and r["fits"]],
+        },
+        "advice": {
+            "compared": len(gains),
+            "sign_right": sum(gain["sign_right"] for gain in gains),
+            "above_20_percent": len(large),
+            "within_factor_1.5": sum(gain["within_1.5"] for gain in large),
+        },
+        "tuner": tuner_summary(rows, facts),
+        "parts": facts.get("parts"),
+    }
+
+
+def tuner_summary(rows: Sequence[Mapping[str, object]], facts: Mapping[str, object]) -> dict[str, object]:
+    tuner = facts.get("tuner")
+    if not isinstance(tuner, dict):
+        return {}
+    grid, again, everything = rates(rows, ["grid"]), rates(rows, ["confirm"]), rates(rows)
+    grid_best = max(grid, key=lambda name: everything[name], default=None)
+    best, base = tuner["best"], next(str(row["settings"]) for row in rows if row["part"] == "grid")
+    own = again.get(best) or everything.get(best)
+    return {
+        "seconds": tuner["seconds"],
+        "trials": tuner["trials"],
+        "gain_by_tuner": tuner["gain"],
+        "best": best,
+        "best_tokens_per_second": own,
+        "grid_size": len(grid),
+        "grid_best": grid_best,
+        "grid_best_tokens_per_second": everything.get(grid_best) if grid_best else None,
+        "share_of_grid_best": round(own / everything[grid_best], 4) if own and grid_best else None,
+        "times_defaults": round(own / everything[base], 3) if own and everything.get(base) else None,
+    }
+
+
+def gain_table(setting: Setting, rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    """Each advice's predicted gain beside the measured one, where both ends were measured."""
+    known, table = rates(rows), []
+    for start, advice, after in advised(setting):
+        names = [f"{work.method.value} {describe_variant(work)}" for work in (start, after)]
+        if not all(name in known for name in names):
+            continue
+        assert advice.gain is not None
+        measured, predicted = known[names[1]] / known[names[0]], advice.gain
         table.append(
             {
-                "settings": row["settings"],
-                "measured": round(measured, 2),
-                "predicted": round(predicted, 2),
-                "sign_right": (measured - 1) * (predicted - 1) > 0 or abs(measured - 1) < 0.03,
+                "start": names[0],
+                "advice": advice.code,
+                "after": names[1],
+                "predicted": round(predicted, 3),
+                "measured": round(measured, 3),
+                "sign_right": measured > 1,
                 "within_1.5": abs(math.log(measured / predicted)) < math.log(1.5),
             }
         )
     return table
 
 
-# --- tuner against an exhaustive table -----------------------------------------------------------------------------------
+def report(setting: Setting, rows: Sequence[Mapping[str, object]], facts: Mapping[str, object]) -> str:
+    lines = ["## Summary", "", "```json", json.dumps(summarize(setting, rows, facts), indent=1), "```", ""]
+    gains = gain_table(setting, rows)
+    lines += ["## Advice: predicted and measured gain", "", *markdown(gains)] if gains else []
+    for part in dict.fromkeys(str(row["part"]) for row in rows):
+        names = (
+            "settings", "outcome", "tokens_per_second", "spread", "predicted_tokens_per_second", "rows_per_step",
+            "joules_per_token", "measured_gib", "planned_gib", "error", "planned_before_launch_gib", "longest_met",
+        )  # fmt: skip
+        chosen = [row for row in rows if row["part"] == part]
+        lines += ["", f"## {part}", "", *markdown([{name: row.get(name) for name in names} for row in chosen])]
+    tuner = facts.get("tuner")
+    lines += ["", "## Tuner's own table", "", str(tuner["table"])] if isinstance(tuner, dict) else []
+    return "\n".join(lines) + "\n"
+
+
+def markdown(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    names = list(rows[0])
+    body = ["| " + " | ".join("-" if row[name] is None else str(row[name]) for name in names) + " |" for row in rows]
+    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names), *body]
 
 
 class KnownForecast:
@@ -425,122 +855,23 @@ class KnownForecast:
         return self.setting.context(spec), []
 
 
-def measure_tuner(folder: Path, out: Path, limit: float, budget: float) -> None:
-    from backend.planning.spec import dump_spec
-
-    setting = read_setting(folder)
-    spec = base_spec(folder)
-    text = dump_spec(spec)
-    advice = plan_speed(setting.context(spec))
-    say(
-        "advice:",
-        [(a.code, a.gain and round(a.gain, 2), a.gain_in_plan and round(a.gain_in_plan, 2)) for a in advice.advices],
-    )
-    jobs = LocalJobs(out / "jobs-tuner")
-    tuner = Tuner(
-        jobs,
-        KnownForecast(setting),
-        budget_seconds=budget,
-        on_progress=told,  # type: ignore[arg-type]
-    )
-    report = tuner.run(text)
-    say("tuner ended after", round(report.seconds), "s; gain", report.gain)
-    say(report_table(report))
-    facts: dict[str, object] = {
-        "tuner_seconds": round(report.seconds, 1),
-        "tuner_trials": sum(row.result is not None for row in report.rows),
-        "gain": report.gain,
-        "best": report.best.label if report.best else None,
-        "best_rows_per_step": report.best.rows_per_step if report.best else None,
-        "best_fix": dict(report.best_fix.set) if report.best_fix else None,
-        "table": report_table(report),
-    }
-    (out / "tuner.json").write_text(json.dumps(facts, indent=1))
-    exhaustive = exhaustive_table(setting, spec, jobs, limit, report.best)
-    rates = {row["settings"]: row["tokens_per_second"] for row in exhaustive if row["tokens_per_second"]}
-    facts["exhaustive"] = exhaustive
-    best_rate = max((float(str(rate)) for rate in rates.values()), default=None)
-    own = next((row.tokens_per_second for row in report.rows if report.best and row.trial.id == report.best.id), None)
-    if best_rate and own:
-        # Both measurements of the tuner's choice: its own, and the one in the exhaustive table (same process as the rest).
-        again = rates.get(report.best.label) if report.best else None
-        facts["share_of_exhaustive_best"] = round(float(str(again or own)) / max(best_rate, 1e-9), 4)
-        facts["share_by_own_measurement"] = round(own / best_rate, 4)
-    (out / "tuner.json").write_text(json.dumps(facts, indent=1))
-    say("SUMMARY", json.dumps({k: v for k, v in facts.items() if k not in ("table", "exhaustive")}))
-
-
-def told(progress: Progress) -> None:
-    say(progress.event, progress.text)
-
-
-def exhaustive_table(
-    setting: Setting, spec: JobSpec, jobs: LocalJobs, limit: float, best: Trial | None
-) -> list[dict[str, object]]:
-    """The reduced grid: batch shape x Liger x checkpointing with sdpa, all at the same rows a step; the tuner's choice too."""
-    context = setting.context(spec)
-    trials = {trial.label: trial for trial in begin_search(context).trials}
-    works = reduced_grid(context)
-    if best is not None and best.work not in works:
-        works.insert(0, best.work)
-    asked = []
-    for work in works:
-        trial = trials[describe_variant(work)]
-        asked.append({"id": trial.label, "changes": dict(trial.changes), "warm_up": 2, "steps": 4, "seconds": 7})
-    rows: list[dict[str, object]] = []
-    for record in run_trials(jobs, spec, asked):
-        result = parse_result(record)
-        say(_summary(trials[str(record["id"])], result))
-        rows.append(
-            {
-                "settings": record["id"],
-                "outcome": result.outcome.value,
-                "tokens_per_second": result.tokens_per_second and round(result.tokens_per_second, 1),
-                "spread": result.spread and round(result.spread, 3),
-                "peak_gib": result.peak_bytes and round(result.peak_bytes / 2**30, 2),
-                "rows_per_step": round(trials[str(record["id"])].rows_per_step, 2),
-                "predicted": round(trials[str(record["id"])].predicted.tokens_per_second, 1),
-            }
-        )
-        if time.monotonic() - STARTED > limit:
-            say("time is up:", len(rows), "of", len(asked), "measured")
-            break
-    return rows
-
-
-def reduced_grid(context: SpeedContext) -> list[Workload]:
-    work, lengths = context.work, context.lengths
-    assert lengths is not None
-    shapes = [work, replace(work, micro_batch=4, accumulation=4), replace(work, micro_batch=16, accumulation=1)]
-    shapes += packed_like(work, lengths)[:3]
-    ligers = (False, True) if context.abilities.liger else (False,)
-    return [
-        replace(shape, liger=liger, checkpointing=checkpointing)
-        for shape in shapes
-        for checkpointing in (Checkpointing.NONE, Checkpointing.LAYERS)
-        for liger in ligers
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("prepare", "memory", "tuner"))
+    parser.add_argument("part", choices=("prepare", "all"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, nargs="?", default=Path())
     parser.add_argument("--tiny", action="store_true", help="a toy model, to try the script on a CPU")
-    parser.add_argument("--limit", type=float, default=540.0, help="seconds after which no further trial is begun")
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds the tuner may take")
+    parser.add_argument("--limit", type=float, default=540.0, help="seconds from the start of the script to its end")
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds the tuner may take")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.part == "prepare":
         prepare(options.folder, tiny=options.tiny)
-    elif options.part == "memory":
-        measure_memory(options.folder, options.out, options.limit)
     else:
-        measure_tuner(options.folder, options.out, options.limit, options.budget)
+        keep = options.folder / "kept"
+        keep.mkdir(exist_ok=True)
+        run_all(options.folder, options.out, keep, options.limit, options.budget)
 
-
-__all__ = ["Outcome", "TrialResult", "main"]
 
 if __name__ == "__main__":
     main()

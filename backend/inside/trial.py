@@ -290,6 +290,8 @@ class Meter:
         self.taken: list[Any] = []
         self.peak_bytes: int | None = None
         self.reserved_bytes: int | None = None
+        self.loaded_bytes: int | None = None
+        """Allocated when training begins: the model, and whatever an earlier trial should not have left."""
         self._from = self._to = 0.0
         self._mark = 0.0
         self._rows = 0
@@ -300,7 +302,7 @@ class Meter:
         self.counter.attach(model)
         self._watch_lengths(model)
         self._rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        _reset_peak()
+        self.loaded_bytes = _reset_peak()
         _wait()
         self._mark = self._begun = time.perf_counter()
 
@@ -351,6 +353,7 @@ class Meter:
             "padding": _all_ranks([None if count is None else count[1] for count in counts]),
             "samples_per_step": self._rows * _world(),
             "longest": self.longest,
+            "loaded_bytes": self.loaded_bytes,
             "from": self._from,
             "to": self._to,
         }
@@ -453,11 +456,14 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _reset_peak() -> None:
+def _reset_peak() -> int | None:
+    """Begin anew; returns what is allocated now, None without a device."""
     import torch
 
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if not torch.cuda.is_available():
+        return None
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 def _peaks() -> tuple[int | None, int | None]:
