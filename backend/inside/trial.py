@@ -463,7 +463,7 @@ def _reset_peak() -> int | None:
     if not torch.cuda.is_available():
         return None
     torch.cuda.reset_peak_memory_stats()
-    return torch.cuda.memory_allocated()
+    return int(torch.cuda.memory_allocated())
 
 
 def _peaks() -> tuple[int | None, int | None]:
