@@ -28,7 +28,7 @@ MIB = 1 << 20
 COLUMNS = {
     "utilization.gpu": ("gfx_activity_percent", 1.0, 15.0),
     "utilization.memory": ("mem_activity_percent", 1.0, 15.0),
-    "memory.used": ("vram_used_bytes", MIB, 700 * MIB),
+    "memory.used": ("vram_used_bytes", MIB, 64 * MIB),
     "memory.total": ("vram_total_bytes", MIB, 1024 * MIB),
     "power.draw": ("socket_power_watts", 1.0, 40.0),
     "enforced.power.limit": ("power_cap_watts", 1.0, 0.6),

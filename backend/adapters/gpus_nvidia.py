@@ -108,7 +108,7 @@ class NvidiaReader:
         address = missing.bdf(_text(getattr(pci, "busId", "")))
         if address is None:
             return None
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._memory(handle)
         capability = self._ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
         return Device(
             id=address,
@@ -134,7 +134,7 @@ class NvidiaReader:
 
     def _read_device(self, device: Device, handle: Any, at: float) -> GpuReading:
         nvml, ask = self._nvml, self._ask
-        memory, use = ask(nvml.nvmlDeviceGetMemoryInfo, handle), ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory, use = self._memory(handle), ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         reasons = ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         energy = missing.counter(ask(nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
         reading = GpuReading(
@@ -225,6 +225,12 @@ class NvidiaReader:
             if one < other
         ]
         return links
+
+    def _memory(self, handle: Any) -> Any:
+        """Total and used bytes as nvidia-smi tells them: the first version of the call counts the driver's reserve as used."""
+        nvml = self._nvml
+        newer = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        return self._ask(nvml.nvmlDeviceGetMemoryInfo, handle) if newer is None else newer
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of one call; None when this card or driver has none. One failed call never loses the others."""

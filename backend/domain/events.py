@@ -49,6 +49,14 @@ class SaveRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequested:
+    """A person asked where the time of the next steps goes."""
+
+    kind: ClassVar[str] = "profile_requested"
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """Something a person should know; `code` is a Problem code."""
 
@@ -59,7 +67,7 @@ class Alert:
     message: str
 
 
-Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | Alert
+Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | ProfileRequested | Alert
 
 
 def saved_checkpoints(events: Iterable[Event]) -> dict[str, int]:

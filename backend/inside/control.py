@@ -15,36 +15,35 @@ from typing import Any
 
 STOP = 1
 SAVE = 2
+PROFILE = 4
 _PATIENCE = timedelta(
     days=7
 )  # a rank may wait through another's long evaluation or save; a dead peer is noticed at once
 
 
 class RequestFiles:
-    """`control/stop.json` and `control/save.json` as rank 0 sees them; each request is reported once."""
+    """`control/stop.json`, `save.json` and `profile.json` as rank 0 sees them; each request is reported once."""
 
     def __init__(self, folder: Path) -> None:
         self._stop = folder / "stop.json"
-        self._save = folder / "save.json"
+        self._answered = {SAVE: folder / "save.json", PROFILE: folder / "profile.json"}
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def look(self) -> int:
-        """New requests as a sum of STOP and SAVE. Stops of other modes are the supervisor's business."""
+        """New requests as a sum of STOP, SAVE and PROFILE. Stops of other modes are the supervisor's business."""
         asked = STOP if self._appeared(self._stop) and _mode(self._stop) == "save" else 0
-        return asked + (SAVE if self._appeared(self._save) else 0)
+        return asked + sum(what for what, path in self._answered.items() if self._appeared(path))
 
-    def save_done(self) -> None:
-        """Remove the save request that was carried out, and leave one that arrived since."""
-        if self._seen.get(self._save) != _identity(self._save):
-            return
-        self.drop_save()
+    def done(self, what: int) -> None:
+        """Remove the request (SAVE or PROFILE) that was carried out, and leave one that arrived since."""
+        path = self._answered[what]
+        if self._seen.get(path) == _identity(path):
+            _remove(path)
 
-    def drop_save(self) -> None:
-        """Remove any save request: nothing will answer it any more."""
-        try:
-            self._save.unlink(missing_ok=True)
-        except OSError as error:
-            print(f"tunedeck: cannot remove {self._save}: {error}", file=sys.stderr)
+    def drop(self) -> None:
+        """Remove all requests that wait for an answer: nothing will answer them any more."""
+        for path in self._answered.values():
+            _remove(path)
 
     def _appeared(self, path: Path) -> bool:
         identity = _identity(path)
@@ -52,6 +51,13 @@ class RequestFiles:
             return False
         self._seen[path] = identity
         return True
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        print(f"tunedeck: cannot remove {path}: {error}", file=sys.stderr)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -92,7 +98,7 @@ class Agreement:
             self._begin()
 
     def exchange(self) -> int:
-        """What all ranks do at this step: a sum of STOP and SAVE."""
+        """What all ranks do at this step: a sum of STOP, SAVE and PROFILE."""
         if self._world_size == 1:
             return self._files.look()
         asked = self.collect()

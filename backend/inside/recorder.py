@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from .control import SAVE, STOP, Agreement, RequestFiles
+from .control import PROFILE, SAVE, STOP, Agreement, RequestFiles
+from .profiler import ProfileWindow
 from .records import RecordWriter, numbers
 from .tokens import TokenCounter
 
@@ -113,6 +114,7 @@ class Recorder:
         self._world_size = world_size
         self._files = RequestFiles(job_dir / "control")
         self._agreement = Agreement(self._files, rank=rank, world_size=world_size)
+        self._window = ProfileWindow(job_dir / "profile", rank)
         self._tokens = TokenCounter()
         self._waiting: deque[_Step] = deque()
         self.peak_memory = peak_memory
@@ -171,6 +173,8 @@ class Recorder:
         fields = {"s": state.global_step, "dt": seconds, "data": waited, "mem": self.peak_memory()}
         self._waiting.append(_fetch(at, fields, self._tokens.take()))
         self._write_steps(wait=False)
+        if self._window.is_open:
+            self._profile(lambda: self._window.step(state.global_step, waited), state)
         self._obey(self._agreement.exchange(), state, control)
         self._note_pause(state, control)
 
@@ -190,10 +194,12 @@ class Recorder:
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._agreement.collect()
+        if self._window.is_open:
+            self._profile(self._window.drop, state)
         self._tokens.detach()
         self._write_steps(wait=True)
         if self._rank == 0:
-            self._files.drop_save()
+            self._files.drop()
         stopped = self._stopped and state.global_step < state.max_steps
         self.records.write("train_end", s=state.global_step, max_steps=state.max_steps, stopped=stopped)
         self._begun = False
@@ -214,7 +220,7 @@ class Recorder:
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.records.write("checkpoint", s=state.global_step, path=f"checkpoint-{state.global_step}")
         if self._rank == 0:
-            self._files.save_done()
+            self._files.done(SAVE)
         self.clock.pause_ended()
         self.phase("training" if self._begun else "finishing")
 
@@ -224,10 +230,26 @@ class Recorder:
         if asked & SAVE:
             self.records.write("request", s=state.global_step, what="save")
             control.should_save = True
+        if asked & PROFILE:
+            self._profile(self._window.open, state)
         if asked & STOP:
             self.records.write("request", s=state.global_step, what="stop")
             self._stopped = True
             control.should_save = control.should_training_stop = control.should_log = True
+
+    def _profile(self, move: Callable[[], bool | None], state: Any) -> None:
+        """Open the profiler's window or go on in it. A tracer that fails costs its window, never the run."""
+        error = ""
+        try:
+            over = move()
+        except Exception as failed:  # noqa: BLE001 - whatever a tracer library raises, the run goes on
+            error, over = f"{type(failed).__name__}: {failed}", True
+            self._window.forget()
+        self.clock.pause_ended()  # the tracer's own work is no part of a step
+        if over:
+            self.records.write("profile", s=state.global_step, ok=not error, error=error)
+            if self._rank == 0:
+                self._files.done(PROFILE)
 
     def _note_pause(self, state: Any, control: Any) -> None:
         """The trainer logs, evaluates and saves in this order, and tells nobody when it begins: the flags do."""

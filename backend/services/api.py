@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.adapters.process import spawn_detached
-from backend.domain.events import Event, SaveRequested, StateChanged, StopRequested, saved_checkpoints
+from backend.domain.events import Event, ProfileRequested, SaveRequested, StateChanged, StopRequested, saved_checkpoints
 from backend.domain.job import Job, JobSpec, JobState, StopMode, Task, TerminationReason
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
@@ -275,13 +275,23 @@ class Api:
 
     def request_save(self, job_id: str) -> Job:
         """Write a checkpoint at the next step without stopping."""
-        job = self.jobs.get(job_id)
-        if job.state is not JobState.RUNNING:
-            raise Conflict(f"The job is {job.state.value}: only a running job can save a checkpoint.")
-        paths = self.paths.job(job_id)
+        job, paths = self._running(job_id, "save a checkpoint")
         write_json(paths.save_request, {"at": self.clock()})
         append_event(paths.events, SaveRequested(at=self.clock()))
         return job
+
+    def request_profile(self, job_id: str) -> Job:
+        """Measure where the time of the next steps goes (services/profile.py reads the answer)."""
+        job, paths = self._running(job_id, "be profiled")
+        write_json(paths.profile_request, {"at": self.clock()})
+        append_event(paths.events, ProfileRequested(at=self.clock()))
+        return job
+
+    def _running(self, job_id: str, what: str) -> tuple[Job, JobPaths]:
+        job = self.jobs.get(job_id)
+        if job.state is not JobState.RUNNING:
+            raise Conflict(f"The job is {job.state.value}: only a running job can {what}.")
+        return job, self.paths.job(job_id)
 
     def cancel(self, job_id: str) -> Job:
         """Take a waiting job out of the queue. Raises Conflict when it has started."""

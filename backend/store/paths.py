@@ -123,7 +123,7 @@ class JobPaths:
 
     @property
     def control(self) -> Path:
-        """Requests to the recorder and supervisor: stop.json, save.json (written then renamed)."""
+        """Requests to the recorder and supervisor: stop.json, save.json, profile.json (written then renamed)."""
         return self.root / "control"
 
     @property
@@ -133,6 +133,15 @@ class JobPaths:
     @property
     def save_request(self) -> Path:
         return self.control / "save.json"
+
+    @property
+    def profile_request(self) -> Path:
+        return self.control / "profile.json"
+
+    @property
+    def profile(self) -> Path:
+        """Answers to it: rank-R.json, and torch's own table in rank-R.txt."""
+        return self.root / "profile"
 
     @property
     def events(self) -> Path:

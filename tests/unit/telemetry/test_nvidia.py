@@ -27,7 +27,7 @@ class FakeNvml:
     NVML_PERF_POLICY_POWER, NVML_PERF_POLICY_THERMAL = 0, 1
 
     def __init__(self) -> None:
-        self.lost = False
+        self.lost = self.old = False
         self.gate: threading.Event | None = None
         self.violation = (1_000_000, 0)
 
@@ -67,12 +67,17 @@ class FakeNvml:
     def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
         return (9, 0)
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+    nvmlMemory_v2 = 0x2000028
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int = 0) -> Any:
+        """The first version counts the driver's reserve as used; an old driver knows no other."""
+        if version and self.old:
+            raise NVMLError("Not Supported")
         if self.gate is not None:
             self.gate.wait(20)
         if self.lost and handle == 1:
             raise NVMLError("GPU is lost")
-        return SimpleNamespace(total=150_000_000_000, used=5_000_000_000)
+        return SimpleNamespace(total=150_000_000_000, used=5_000_000_000 if version else 5_600_000_000)
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
         if self.lost and handle == 1:
@@ -199,3 +204,11 @@ def test_host_without_driver_says_so(tmp_path: Any) -> None:
     assert reader.inventory().devices == ()
     source = reader.read(1.0).source
     assert (source.kind, source.tried["nvml"]) == ("none", "no NVIDIA driver (/dev/nvidiactl)")
+
+
+def test_memory_that_the_driver_reserves_is_not_used_memory() -> None:
+    nvml = FakeNvml()
+    reader = NvidiaReader(nvml)
+    assert reader.read(1.0).readings[0].vram_used_bytes == 5_000_000_000
+    nvml.old = True
+    assert reader.read(2.0).readings[0].vram_used_bytes == 5_600_000_000
