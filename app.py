@@ -34,11 +34,13 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.comparison import Comparisons
 from backend.services.doctor import examine_host
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
 from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
+from backend.services.views import Views
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
 from backend.store.paths import DataPaths
@@ -292,6 +294,37 @@ def wait(
         job = follow_to_end(api, job_id, timeout=timeout, quiet=quiet or as_json)
         show_job(job, as_json)
     raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
+
+
+@cli.command()
+def diff(
+    first: JobId,
+    second: Annotated[str, typer.Argument(help="The other job.")],
+    as_json: AsJson = False,
+) -> None:
+    """Settings in which two jobs differ: changed keys only. What a job does not set is the trainer's default."""
+    with reported():
+        found = Comparisons(Views(open_api())).difference(first, second)
+        if as_json:
+            changes = {difference.key: [asdict(setting) for setting in difference.settings] for difference in found}
+            typer.echo(json.dumps({"jobs": [first, second], "changed": changes}, ensure_ascii=False, default=str))
+            return
+        for difference in found:
+            typer.echo(f"{difference.key}: {' -> '.join(setting.describe() for setting in difference.settings)}")
+        if not found:
+            typer.echo("no setting differs")
+
+
+@cli.command()
+def export(
+    job_id: JobId,
+    to: Annotated[Path, typer.Option("--to", help="Folder to write into; files that exist are not overwritten.")],
+    as_json: AsJson = False,
+) -> None:
+    """A job for use without Tunedeck: train.yaml, ds_config.json, run.sh, job.sbatch (Slurm) and spec.yaml."""
+    with reported():
+        written = [str(path) for path in open_api().export_to(job_id, to)]
+        typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 
 @cli.command()

@@ -30,6 +30,10 @@ class Settings:
     telemetry_1s_seconds: int = 3600
     telemetry_10s_seconds: int = 86_400
     telemetry_60s_seconds: int = 30 * 86_400
+    price_gpu_hour: float | None = None
+    price_kwh: float | None = None
+    currency: str = ""
+    power_overhead: float = 1.0
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -53,7 +57,24 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         telemetry_1s_seconds=_whole(env, "TUNEDECK_TELEMETRY_1S_SECONDS", 3600),
         telemetry_10s_seconds=_whole(env, "TUNEDECK_TELEMETRY_10S_SECONDS", 86_400),
         telemetry_60s_seconds=_whole(env, "TUNEDECK_TELEMETRY_60S_SECONDS", 30 * 86_400),
+        price_gpu_hour=_number(env, "TUNEDECK_PRICE_GPU_HOUR"),
+        price_kwh=_number(env, "TUNEDECK_PRICE_KWH"),
+        currency=env.get("TUNEDECK_CURRENCY", ""),
+        power_overhead=_number(env, "TUNEDECK_POWER_OVERHEAD") or 1.0,
     )
+
+
+def _number(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InvalidInput(name, found=repr(text), expected="a number, 0 or more, e.g. 2.50")
+    return value
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:

@@ -38,6 +38,7 @@ from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 VERSION = "0.1.0"
 MAX_BODY_BYTES = 2 << 20
 MAX_LINES = 5000
+LEAST_POINTS = 16
 COMPRESS_ABOVE_BYTES = 4096
 _STATUS: dict[type[TunedeckError], tuple[int, str]] = {
     InvalidInput: (400, "invalid_input"),
@@ -78,9 +79,11 @@ def read_router(views: Views) -> APIRouter:
         offset: Annotated[int, Query(ge=0)] = 0,
         sort: str = "created",
         order: str = "desc",
+        tag: Annotated[list[str] | None, Query()] = None,
     ) -> Response:
         states = parse_states(",".join(state or []))
-        total, rows = views.runs(q, states, limit, offset, sort, parse_word("order", order, ("asc", "desc")) == "desc")
+        descending = parse_word("order", order, ("asc", "desc")) == "desc"
+        total, rows = views.runs(q, states, limit, offset, sort, descending, tag or ())
         return answer(request, {"total": total, "runs": rows})
 
     @router.get("/runs/{job_id}")
@@ -98,8 +101,10 @@ def read_router(views: Views) -> APIRouter:
         keys: str = "",
         first: Annotated[int | None, Query(alias="from", ge=0)] = None,
         to: Annotated[int | None, Query(ge=0)] = None,
-        px: Annotated[int, Query(ge=16, le=20_000)] = 1500,
+        px: Annotated[int, Query(ge=0, le=20_000)] = 1500,
     ) -> Response:
+        if 0 < px < LEAST_POINTS:
+            raise InvalidInput("px", found=str(px), expected=f"{LEAST_POINTS} to 20000, or 0 for every point")
         wanted = [key for key in keys.split(",") if key]
         return answer(request, views.series(job_id, wanted, first, to, px))
 

@@ -20,11 +20,13 @@ from starlette.responses import Response
 
 from backend.errors import EnvironmentFault
 from backend.services.api import Api
+from backend.services.comparison import Comparisons
 from backend.services.gpus import open_gpus
 from backend.services.views import Views
 from backend.settings import Settings
 from ui.access import known_hosts, require_login_off_loopback
 from ui.assets import FOREVER, Assets
+from ui.compare_routes import compare_router
 from ui.gpu_routes import gpu_router
 from ui.guard import Guard, Prefixed, user_of
 from ui.live import Hub
@@ -80,6 +82,7 @@ def create_app(
         read_router(views),
         gpu_router(open_gpus(api.paths), api),
         download_router(views),
+        compare_router(views, Comparisons(views)),
         action_router(api),
         live_router(hub),
     ):

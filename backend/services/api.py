@@ -19,6 +19,7 @@ from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import Conflict, EnvironmentFault, InvalidInput, NotFound, SpecRejected, StoreFault
 from backend.planning.command import Host, build_plan, shell_command
+from backend.planning.export import build_export
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.lint import lint_spec, lint_train_yaml
 from backend.planning.spec import apply_changes, parse_spec
@@ -36,6 +37,7 @@ from backend.store.plans import load_plan, save_plan
 
 ENTRY = REPOSITORY / "backend" / "inside" / "train.py"
 WORKER_STALE_SECONDS = 15.0
+MOST_TAGS, LONGEST_TAG, LONGEST_NOTES = 50, 100, 20_000
 
 Fact = str | int | float | bool | None
 
@@ -56,12 +58,16 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A job for use without Tunedeck. `shell` is the exact command, with an output folder of its own."""
+    """A job for use without Tunedeck. `shell` is the exact command, with an output folder of its own.
+
+    `files` may be copied anywhere: train.yaml, ds_config.json, run.sh, job.sbatch and our own spec.yaml.
+    """
 
     yaml: str
     deepspeed: str
     shell: str
     llamafactory_cli: str
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +111,14 @@ class Api:
         offset: int = 0,
         sort: str = "created",
         descending: bool = True,
+        tags: Collection[str] = (),
     ) -> tuple[int, list[Job]]:
         """Total and one page, newest first unless `sort` says otherwise. Raises InvalidInput for an unknown `sort`."""
-        return self.jobs.find(query, states, limit, offset, sort, descending)
+        return self.jobs.find(query, states, limit, offset, sort, descending, tags)
+
+    def list_tags(self) -> dict[str, int]:
+        """Every tag in use and how many jobs carry it, the most used first."""
+        return self.jobs.tags()
 
     def get_job(self, job_id: str) -> Job:
         return self.jobs.get(job_id)
@@ -310,7 +321,18 @@ class Api:
         return self.jobs.move(job_id, before)
 
     def annotate(self, job_id: str, notes: str, tags: Sequence[str]) -> Job:
-        return self.jobs.update(job_id, notes=notes, tags=tuple(tags))
+        """Replace notes and tags. Raises InvalidInput for what is too long to be one."""
+        kept = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+        longest = max((len(tag) for tag in kept), default=0)
+        if len(kept) > MOST_TAGS or longest > LONGEST_TAG:
+            raise InvalidInput(
+                "tags",
+                found=f"{len(kept)} tags, the longest of {longest} characters",
+                expected=f"at most {MOST_TAGS} tags of up to {LONGEST_TAG} characters",
+            )
+        if len(notes) > LONGEST_NOTES:
+            raise InvalidInput("notes", found=f"{len(notes)} characters", expected=f"at most {LONGEST_NOTES}")
+        return self.jobs.update(job_id, notes=notes, tags=kept)
 
     def delete(self, job_id: str) -> None:
         """Remove a finished job and all its files, checkpoints included."""
@@ -360,8 +382,12 @@ class Api:
         return apply_changes(text, {"tunedeck.parent": job_id}, absent)
 
     def export(self, job_id: str) -> Export:
-        """YAML, DeepSpeed JSON and commands that need no Tunedeck."""
-        plan, folder = self.read_plan(job_id), self.paths.job(job_id).root
+        """YAML, DeepSpeed JSON, commands and scripts that need no Tunedeck. Raises NotFound, Conflict when it trains nothing."""
+        job, plan, folder = self.jobs.get(job_id), self.read_plan(job_id), self.paths.job(job_id).root
+        try:
+            files = {**build_export(plan, job.name), "spec.yaml": self.read_spec_text(job_id)}
+        except ValueError as error:
+            raise Conflict(f"Job {job_id} cannot be exported: {error}.") from error
         rerun = f"{folder}/rerun"
         variables = {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(plan.processes)}
         return Export(
@@ -376,7 +402,24 @@ class Api:
                 ),
                 output_dir=rerun,
             ),
+            files=files,
         )
+
+    def export_to(self, job_id: str, folder: Path) -> list[Path]:
+        """Write `files` of the export into `folder`. Raises Conflict rather than overwrite one, StoreFault."""
+        files = self.export(job_id).files
+        taken = [name for name in files if (folder / name).exists()]
+        if taken:
+            raise Conflict(f"{folder} has {', '.join(taken)} already: choose another folder.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (folder / name).write_text(text, "utf-8")
+                if name.endswith(".sh"):
+                    (folder / name).chmod(0o755)
+        except OSError as error:
+            raise StoreFault(f"Cannot write to {folder}: {error.strerror or error}.") from error
+        return [folder / name for name in files]
 
     def ensure_worker(self) -> None:
         """Start the worker unless one holds the lock (a second one would end by itself at once)."""

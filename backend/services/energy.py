@@ -1,12 +1,17 @@
-"""Telemetry history in, energy of a job's devices between two times out."""
+"""Telemetry history in, energy of a job's devices out: between two times, or growing over time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
-from backend.planning.cost import Energy, PowerSample, measure_energy
+import numpy as np
+
+from backend.planning.cost import JOULES_PER_KWH, Energy, PowerSample, measure_energy
+from backend.store.columns import Floats
+from backend.store.job_telemetry import STEP_SECONDS, load_job_history
 from backend.store.telemetry import History
 
 
@@ -32,6 +37,34 @@ def read_energy(telemetry: _Telemetry, devices: Sequence[str], begin: float, end
         source="counter" if all(energy.source == "counter" for energy in found) else "power",
         covered=min(energy.covered for energy in found),
     )
+
+
+def energy_at(folder: Path, devices: Sequence[str], times: Floats) -> Floats | None:
+    """kWh that all `devices` of a job had used at each of `times` (Unix seconds), from the telemetry in its folder.
+
+    None as soon as one device was not measured. Where a device has no energy counter its power is summed up (an estimate).
+    """
+    total = np.zeros(len(times))
+    for device in devices:
+        used = _used_over_time(folder, device)
+        if used is None:
+            return None
+        total += np.interp(times, *used)
+    return total / JOULES_PER_KWH if len(devices) else None
+
+
+def _used_over_time(folder: Path, device: str) -> tuple[Floats, Floats] | None:
+    """Times and the joules used until then. A counter that went back (reset) adds nothing at that moment."""
+    counter = load_job_history(folder, device, "energy_joules")
+    known = ~np.isnan(counter.mean)
+    if known.sum() > 1:
+        steps = np.diff(counter.mean[known])
+        return counter.times[known], np.concatenate(([0.0], np.cumsum(np.where(steps > 0, steps, 0.0))))
+    power = load_job_history(folder, device, "socket_power_watts")
+    known = ~np.isnan(power.mean)
+    if not known.any():
+        return None
+    return power.times[known], np.cumsum(power.mean[known]) * STEP_SECONDS
 
 
 def _samples(telemetry: _Telemetry, device: str, begin: float, end: float) -> list[PowerSample]:

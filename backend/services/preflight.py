@@ -60,7 +60,7 @@ def lint_context(spec: JobSpec, facts: HostFacts) -> LintContext:
     environment = facts.environment
     gpus = len(spec.gpus or facts.devices)
     return LintContext(
-        schema=_schema(environment) if environment else None,
+        schema=schema_of(environment) if environment else None,
         accelerator=environment.accelerator if environment else "",
         gpu_model=environment.device_names[0] if environment and environment.device_names else "",
         gpu_count=gpus or None,
@@ -71,7 +71,7 @@ def lint_context(spec: JobSpec, facts: HostFacts) -> LintContext:
     )
 
 
-def _schema(environment: TrainingEnvironment) -> TrainerSchema | None:
+def schema_of(environment: TrainingEnvironment) -> TrainerSchema | None:
     """The trainer's own arguments; None when the description holds none (the built-in ones are used then)."""
     try:
         described = json.loads(environment.description)

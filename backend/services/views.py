@@ -24,6 +24,7 @@ from backend.services.api import Api, WorkerStatus
 from backend.services.checkpoints import FINAL, checkpoint_files, list_checkpoints
 from backend.services.cursor import Cursor
 from backend.services.diagnosing import Diagnosis, diagnose_job
+from backend.services.energy import energy_at
 from backend.services.headline import Headline, build_headline, number_or_word
 from backend.services.log_windows import LogView, LogWindows
 from backend.store.columns import Curve, decimate
@@ -36,6 +37,7 @@ MAX_LINES_BEHIND = 2000
 MAX_BYTES_BEHIND = 4 << 20
 SPARK_POINTS = 60
 RECENT_JOBS = 10
+ENERGY = "energy_kwh"
 ACTIVE = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 FINAL_STATES = tuple(state for state in JobState if state.is_final)
 
@@ -221,7 +223,7 @@ class Views:
         )
 
     def _running_row(self, job: Job) -> JobRow:
-        run = self._open(job)
+        run = self.open_run(job)
         losses = run.curves(["loss"]).get("loss")
         spark = [] if losses is None else decimate(losses, SPARK_POINTS).y.tolist()
         return {**job_row(job), "headline": build_headline(job, run.progress(), self.clock()), "spark": spark}
@@ -234,16 +236,17 @@ class Views:
         offset: int,
         sort: str = "created",
         descending: bool = True,
+        tags: Collection[str] = (),
     ) -> tuple[int, list[JobRow]]:
         """Total and one page of jobs."""
-        total, jobs = self.api.list_jobs(query, states, limit, offset, sort, descending)
+        total, jobs = self.api.list_jobs(query, states, limit, offset, sort, descending, tags)
         return total, [job_row(job) for job in jobs]
 
     # -- one run ------------------------------------------------------------------------------------------------------
 
     def run(self, job_id: str) -> RunDetail:
         job, paths = self._job(job_id)
-        run = self._open(job)
+        run = self.open_run(job)
         checkpoints = self._checkpoints(job, run)
         return RunDetail(
             job=job_row(job),
@@ -271,13 +274,18 @@ class Views:
         last: int | None = None,
         points: int = 1500,
     ) -> Series:
-        """Curves between two steps (both included); no `keys`: all but those of single ranks."""
+        """Curves between two steps (both included); no `keys`: all but those of single ranks; `points` 0: every point.
+
+        `energy_kwh` (kWh used until a step) is there only when it is asked for by name and every device was measured.
+        """
         job, paths = self._job(job_id)
-        run = self._open(job)
+        run = self.open_run(job)
         with run.lock:
             mark, names, markers = run.mark(), run.names(), tuple(run.markers)
             curves = run.curves(_wanted(keys, names))
-        shown = {key: view_curve(key, decimate(_between(curve, first, last), points)) for key, curve in curves.items()}
+            curves |= self._energy(job, run) if ENERGY in keys else {}
+        cut = {key: _between(curve, first, last) for key, curve in curves.items()}
+        shown = {key: view_curve(key, decimate(curve, points) if points else curve) for key, curve in cut.items()}
         ends = [(curve.x[0], curve.x[-1]) for curve in curves.values() if len(curve.x)]
         cursor = Cursor(mark=mark, events=len(self.api.read_events(job_id)), log=end_of_lines(paths.console))
         return Series(
@@ -293,7 +301,7 @@ class Views:
         `until`: up to this place, which another reader has reached; None: up to now.
         """
         job, paths = self._job(job_id)
-        run = self._open(job)
+        run = self.open_run(job)
         with run.lock:
             mark = until.mark if until else run.mark()
             rows = run.changes(since.mark, mark) if since else None
@@ -353,7 +361,7 @@ class Views:
     def archive(self, job_id: str, checkpoint: str, *, only_inference: bool) -> Content:
         """A complete checkpoint as a tar. Raises NotFound, Conflict while incomplete."""
         job, paths = self._job(job_id)
-        known = {found.name: found for found in self._checkpoints(job, self._open(job))}
+        known = {found.name: found for found in self._checkpoints(job, self.open_run(job))}
         if checkpoint not in known:
             names = ", ".join(known) or "none"
             raise NotFound(f"Job {job_id} has no checkpoint {checkpoint!r}. There are: {names}.")
@@ -383,10 +391,15 @@ class Views:
     def _job(self, job_id: str) -> tuple[Job, JobPaths]:
         return self.api.get_job(job_id), self.api.job_paths(job_id)
 
-    def _open(self, job: Job) -> RunSeries:
+    def open_run(self, job: Job) -> RunSeries:
         run = self.cache.open(self.api.paths.job(job.id).recorder)
         run.refresh(ended=job.state.is_final)
         return run
+
+    def _energy(self, job: Job, run: RunSeries) -> dict[str, Curve]:
+        times = run.step_times()
+        used = energy_at(self.api.paths.job(job.id).telemetry, job.devices, times.y)
+        return {} if used is None or not len(used) else {ENERGY: Curve(x=times.x, y=used)}
 
     def _plan(self, job_id: str) -> LaunchPlan | None:
         try:

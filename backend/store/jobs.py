@@ -60,10 +60,11 @@ class JobTable:
         offset: int = 0,
         sort: str = "created",
         descending: bool = True,
+        tags: Collection[str] = (),
     ) -> tuple[int, list[Job]]:
         """One page with the total: `query` is looked for in id, name, model, data set, tags and notes.
 
-        `sort` is a word of SORTS; jobs without a value come last in either direction.
+        `sort` is a word of SORTS; jobs without a value come last in either direction. Only jobs that carry all of `tags`.
         """
         where, values = ["1"], list[Cell]()
         if states:
@@ -74,6 +75,9 @@ class JobTable:
                 "(id || ' ' || name || ' ' || model || ' ' || dataset || ' ' || tags || ' ' || notes) like ? escape '\\'"
             )
             values.append("%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%")
+        for tag in tags:
+            where.append("exists (select 1 from json_each(tags) where value = ?)")
+            values.append(tag)
         condition = " and ".join(where)
         connection = self.database.connection()
         total = int(connection.execute(f"select count(*) from jobs where {condition}", values).fetchone()[0])
@@ -91,6 +95,13 @@ class JobTable:
             [state.value for state in states],
         )
         return [_to_job(row) for row in rows]
+
+    def tags(self) -> dict[str, int]:
+        """Every tag in use and how many jobs carry it, the most used first."""
+        rows = self.database.connection().execute(
+            "select value, count(*) from jobs, json_each(jobs.tags) group by value order by count(*) desc, value"
+        )
+        return {str(row[0]): int(row[1]) for row in rows}
 
     def counts(self) -> dict[JobState, int]:
         rows = self.database.connection().execute("select state, count(*) from jobs group by state")

@@ -73,6 +73,10 @@ class DataPaths:
         """Gradio's temporary folder, on the data disk."""
         return self.root / "uploads"
 
+    def preferences(self, name: str) -> Path:
+        """What one user set in the pages; `name` is safe as a file name."""
+        return self.root / "preferences" / f"{name}.json"
+
     @property
     def secrets(self) -> Path:
         return self.root / "secrets.json"

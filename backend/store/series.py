@@ -319,6 +319,12 @@ class RunSeries:
                     found[key] = Curve(x=curve.x[whole], y=curve.y[whole])
             return found
 
+    def step_times(self) -> Curve:
+        """When (Unix seconds) each step of the present line was done."""
+        with self.lock:
+            kept = self._kept_rows()
+            return Curve(x=self.steps.column("step")[kept], y=self.steps.column("at")[kept])
+
     def changes(self, since: Mark, until: Mark) -> dict[str, Curve] | None:
         """Points between two marks, by key; None when `since` belongs to another reading or steps were cut off since."""
         with self.lock:

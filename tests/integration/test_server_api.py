@@ -337,3 +337,44 @@ def test_disk_fault_is_told_and_not_hidden(api: Api, client: TestClient) -> None
     paths = add_job(api, "old", JobState.FAILED)
     paths.spec.unlink()
     assert error(client.get("/api/runs/old"))[:2] == (404, "not_found")
+
+
+# -- several runs -----------------------------------------------------------------------------------------------------
+
+
+def test_comparison_of_runs_and_one_that_is_gone(api: Api, client: TestClient) -> None:
+    trained(api, "a")
+    trained(api, "b")
+    api.paths.job("b").spec.write_text("stage: sft\nseed: 7\n")
+    found = client.get("/api/compare?runs=a,b,gone").json()
+    assert [run["job"]["id"] for run in found["runs"]] == ["a", "b"]
+    assert found["absent"] == ["gone"]
+    assert found["differences"] == [
+        {
+            "key": "seed",
+            "values": [{"given": False, "text": "", "default": "42"}, {"given": True, "text": "7", "default": ""}],
+        }
+    ]
+    assert found["runs"][0]["figures"]["kwh"] == {"value": None, "missing": "no_gpu", "estimate": False}
+    assert error(client.get("/api/compare?runs=")) == (400, "invalid_input", "runs")
+    assert error(client.get("/api/compare?runs=x,y"))[:2] == (404, "not_found")
+
+
+def test_every_point_can_be_taken_home(api: Api, client: TestClient) -> None:
+    trained(api, "a", steps=100)
+    answer = client.get("/api/runs/a/series.csv?keys=loss&from=10&to=60")
+    assert answer.headers["content-disposition"].startswith('attachment; filename="a.csv"')
+    assert len(answer.text.splitlines()) == 52
+    assert len(client.get("/api/runs/a/series?keys=loss&px=0").json()["series"]["loss"]["x"]) == 100
+    assert client.get("/api/runs/a/series.json").json()["series"]["loss"]["y"][0] == 1
+    assert error(client.get("/api/runs/a/series?px=3")) == (400, "invalid_input", "px")
+
+
+def test_runs_are_filtered_by_tag_and_preferences_are_kept(api: Api, client: TestClient) -> None:
+    trained(api, "a", tags=("lr",))
+    trained(api, "b")
+    assert [run["id"] for run in client.get("/api/runs?tag=lr").json()["runs"]] == ["a"]
+    assert client.get("/api/tags").json() == {"tags": [{"tag": "lr", "n": 1}]}
+    assert client.get("/api/preferences").json() == {}
+    assert client.post("/api/preferences", json={"smoothing": 7}).json() == {"smoothing": 7}
+    assert client.get("/api/preferences").json() == {"smoothing": 7}
