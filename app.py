@@ -34,12 +34,14 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.bench import BenchStore, describe_check, describe_drift
 from backend.services.comparison import Comparisons
 from backend.services.doctor import examine_host
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
 from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
+from backend.services.searches import Searches, describe_rows
 from backend.services.views import Views
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
@@ -436,6 +438,74 @@ def doctor(
         raise typer.Exit(EXIT_FAILED if report.status is CheckStatus.ERROR else 0)
 
 
+@cli.command()
+def tune(
+    file: Annotated[Path | None, typer.Argument(help="YAML of the job whose settings are to be tuned.")] = None,
+    budget: Annotated[float, typer.Option(help="Minutes that the trials may take.")] = 8.0,
+    out: Annotated[Path | None, typer.Option(help="Write the tuned specification here.")] = None,
+    search: Annotated[str, typer.Option(hidden=True)] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Measure short trials of the job itself and find the fastest settings that do the same training."""
+    with reported():
+        settings = load_settings()
+        gpus_ = open_gpus(DataPaths(settings.data_dir))
+        searches = Searches(Api(settings, read_devices=gpus_.device_ids), gpus_)
+        if not search and file is None:
+            raise InvalidInput("FILE", found="nothing", expected="the YAML of a job")
+        name = search or searches.create(read_text(file or Path()), budget * 60).id
+        record = searches.run(name, lambda progress: typer.echo(progress.text, err=True))
+        best = searches.best_text(name) if record.best else ""
+        if out and best:
+            out.write_text(best, "utf-8")
+        if as_json:
+            typer.echo(json.dumps({"search": asdict(record), "best_spec": best}, ensure_ascii=False))
+        else:
+            for line in describe_rows(record):
+                typer.echo(line)
+            gain = f"{record.gain:.2f} times the present settings" if record.gain else "no comparison"
+            typer.echo(
+                f"{record.state} after {record.seconds:.0f} s: {gain}. Best: {searches.root / name / 'best.yaml'}"
+            )
+    raise typer.Exit({"finished": 0, "stopped": EXIT_STOPPED}.get(record.state, EXIT_FAILED))
+
+
+@cli.command()
+def bench(
+    gpu: Annotated[list[str] | None, typer.Option(help="PCI address; all GPUs if left out.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Ranks on a host without GPUs.")] = None,
+    profile: Annotated[str, typer.Option(help="Name of the environment that is checked.")] = "plain",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for the check, e.g. NCCL_MIN_NCHANNELS=112")
+    ] = None,
+    history: Annotated[bool, typer.Option(help="Only show the checks that are kept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Host check in under 30 s: matrix products, memory, launches and all-reduce; kept, and compared with earlier ones."""
+    with reported():
+        api = open_api()
+        store = BenchStore(api.paths)
+        if history:
+            for check in store.checks():
+                typer.echo(json.dumps(asdict(check)) if as_json else "\n".join(describe_check(check)))
+            return
+        variables = {key: str(value) for key, value in parse_pairs(env or [], "--env").items()}
+        job = store.submit(api, gpus=gpu or (), processes=processes, env=variables, profile=profile)
+        job = follow_to_end(api, job.id, timeout=0, quiet=as_json)
+        if job.state is not JobState.SUCCEEDED:
+            show_job(job, as_json)
+            typer.echo(job.message, err=True)
+            raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
+        check, drift = store.collect(job)
+        if as_json:
+            record = {"check": asdict(check), "drift": [asdict(each) for each in drift]}
+            typer.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            for line in (*describe_check(check), *map(describe_drift, drift)):
+                typer.echo(line)
+        raise typer.Exit(EXIT_FAILED if drift else 0)
+
+
 def show_host_gpus(as_json: bool) -> None:
     service = open_gpus(DataPaths(load_settings().data_dir))
     latest, devices = service.latest_readings(), service.to_json()
@@ -494,15 +564,19 @@ def parse_changes(pairs: list[str]) -> dict[str, ArgValue]:
     """`key=value` pairs; values as the trainer reads them."""
     from omegaconf import OmegaConf
 
-    for pair in pairs:
-        if "=" not in pair:
-            raise InvalidInput("--set", found=repr(pair), expected="key=value, e.g. learning_rate=1e-4")
     changes: dict[str, ArgValue] = {}
-    for pair in pairs:
-        key, _, value = pair.partition("=")
+    for key, value in parse_pairs(pairs, "--set").items():
         read = OmegaConf.to_container(OmegaConf.create(f"v: {value}"))
         changes[key] = read["v"] if isinstance(read, dict) else value
     return changes
+
+
+def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+    """`key=value` texts as they stand; raises InvalidInput naming the option."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise InvalidInput(option, found=repr(pair), expected="key=value, e.g. learning_rate=1e-4")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def start_of_tail(path: Path, lines: int) -> int:

@@ -22,6 +22,7 @@ from backend.errors import EnvironmentFault
 from backend.services.api import Api
 from backend.services.comparison import Comparisons
 from backend.services.gpus import open_gpus
+from backend.services.searches import Searches
 from backend.services.views import Views
 from backend.settings import Settings
 from ui.access import known_hosts, require_login_off_loopback
@@ -34,6 +35,7 @@ from ui.login import language_router, login_router
 from ui.page_head import PageHead
 from ui.routes import action_router, add_error_answers, download_router, live_router, read_router, refuse
 from ui.sessions import Sessions
+from ui.speed_routes import speed_router
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -81,6 +83,7 @@ def create_app(
     for router in (
         read_router(views),
         gpu_router(open_gpus(api.paths), api),
+        speed_router(Searches(api, open_gpus(api.paths))),
         download_router(views),
         compare_router(views, Comparisons(views)),
         action_router(api),

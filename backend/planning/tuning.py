@@ -113,7 +113,12 @@ class Search:
     results: tuple[TrialResult, ...] = ()
 
     def tell(self, result: TrialResult) -> Search:
-        return replace(self, results=(*self.results, result))
+        """A trial that was measured again counts as it was last, unless it failed then."""
+        earlier = next((known for known in self.results if known.trial == result.trial), None)
+        if earlier is not None and earlier.outcome is Outcome.OK and result.outcome is not Outcome.OK:
+            return self
+        others = tuple(known for known in self.results if known.trial != result.trial)
+        return replace(self, results=(*others, result))
 
     def find(self, trial_id: str) -> Trial:
         return next(trial for trial in self.trials if trial.id == trial_id)
@@ -292,6 +297,8 @@ class TuningReport:
     seconds: float
     stopped: str = ""
     """Why the search ended early, if it did."""
+    excluded: int = 0
+    """Candidates that cannot fit by the memory plan; they are among the rows."""
 
     @property
     def best_fix(self) -> Fix | None:
@@ -310,7 +317,7 @@ def report_search(
         gain = best.tokens_per_second / base.tokens_per_second
     return TuningReport(
         rows=tuple(rows), best=search.find(best.trial) if best else None, base=search.base, gain=gain, seconds=seconds,
-        stopped=stopped,
+        stopped=stopped, excluded=len(search.excluded),
     )  # fmt: skip
 
 

@@ -78,3 +78,28 @@ class BenchStore:
                 yield HostCheck(devices=devices, links=links, **record)
             except (ValueError, KeyError, TypeError):
                 continue  # half a line after a crash, or one of another version
+
+
+def describe_check(check: HostCheck) -> Iterator[str]:
+    """Lines for terminals."""
+    stack = f"torch {check.torch}{' HIP ' + check.hip if check.hip else ''}"
+    ranks = f"{check.world} rank{'s' if check.world != 1 else ''}"
+    yield f"{check.host}: {ranks}, {check.backend or 'no links'}, {stack}, profile {check.profile or 'plain'}"
+    for device in check.devices:
+        figures = (
+            f"{device.matmul_flops / 1e12:.3g} TFLOP/s" if device.matmul_flops else "no matrix figure",
+            f"{device.memory_bytes_per_second / 1e9:.3g} GB/s"
+            if device.memory_bytes_per_second
+            else "no memory figure",
+            f"{device.launch_seconds * 1e6:.1f} us a launch" if device.launch_seconds else "",
+        )
+        yield f"  {device.device} {device.name}: {', '.join(figure for figure in figures if figure)}"
+    for row in check.links:
+        wrong = " SUMS ARE WRONG" if row.right is False else ""
+        size = f"{row.bytes / 1e6:g} MB" if row.bytes >= 1e5 else f"{row.bytes / 1e3:g} kB"
+        yield f"  all-reduce {size:>10}: {row.seconds * 1e6:10.1f} us, bus {row.bus_bytes_per_second / 1e9:8.2f} GB/s{wrong}"
+
+
+def describe_drift(drift: Drift) -> str:
+    where = f" of {drift.device}" if drift.device else ""
+    return f"ALARM {drift.what}{where}: {drift.now:.4g}, usually {drift.usual:.4g} ({drift.share:.0%})"

@@ -17,8 +17,8 @@ from backend.adapters.process import run_tool
 from backend.domain.advice import Advice
 from backend.domain.environment import TrainingEnvironment
 from backend.domain.gpu import Device
-from backend.domain.job import JobSpec
-from backend.errors import EnvironmentFault, InvalidInput
+from backend.domain.job import JobSpec, Task
+from backend.errors import EnvironmentFault, InvalidInput, NotFound, StoreFault
 from backend.planning.cards import CardPeak, find_card
 from backend.planning.command import dump_yaml
 from backend.planning.known_models import known_shape
@@ -38,7 +38,8 @@ from backend.services.environments import Environments
 from backend.settings import REPOSITORY, Settings
 from backend.store.files import read_json, write_json
 from backend.store.memory_history import MemoryHistory, peak_of_run
-from backend.store.paths import DataPaths
+from backend.store.paths import DataPaths, JobPaths
+from backend.store.plans import load_plan
 
 DRY_RUN = REPOSITORY / "backend" / "inside" / "dry_run.py"
 DRY_RUN_MARK = "TUNEDECK_DRY_RUN "
@@ -136,7 +137,9 @@ class Forecaster:
             spec = parse_spec(paths.spec.read_text("utf-8"))
         except (OSError, InvalidInput):
             return None
-        context, _ = self.context(spec)
+        if spec.task is not Task.TRAIN:
+            return None  # trials run many settings in one process: their peak belongs to none of them
+        context, _ = self.context(spec, world=_processes(paths))
         if peak is None or context.shape is None:
             return None
         planned = plan_memory(context.shape, context.work, context.lengths).allocated
@@ -278,6 +281,13 @@ class Forecaster:
         if not devices:
             return None
         return advise_profile(devices[0].gfx_target, work.world, spec.env, devices[0].name)
+
+
+def _processes(paths: JobPaths) -> int | None:
+    try:
+        return load_plan(paths.plan).processes
+    except (OSError, StoreFault, NotFound):
+        return None
 
 
 def find_config(name: str, hub_cache: Path) -> Path | None:

@@ -19,7 +19,9 @@ from backend.planning.form_values import find_changes, load_form, read_values, s
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
 from backend.services.dry_run import DryRun
+from backend.services.gpus import open_gpus
 from backend.services.presets import list_presets, load_preset
+from backend.services.searches import Searches
 from backend.services.secrets import is_secret_name
 
 MAX_REGISTRY_BYTES = 16 << 20
@@ -72,6 +74,10 @@ class FormService:
 
     def resume_text(self, job_id: str, checkpoint: str) -> str:
         return self._api.resume_text(job_id, checkpoint)
+
+    def tuned_text(self, search_id: str) -> str:
+        """The document with the best settings of a tuning search; raises NotFound, Conflict."""
+        return Searches(self._api, open_gpus(self._api.paths)).best_text(search_id)
 
     def dataset_names(self, folder: str) -> tuple[str, ...]:
         """Registered names of a data folder; "" is Tunedeck's own."""

@@ -26,6 +26,7 @@ from backend.planning.tuning import (
     TrialResult,
     TuningReport,
     begin_search,
+    best_result,
     next_trial,
     report_search,
     steps_of,
@@ -61,6 +62,8 @@ class Progress:
     trial: Trial | None = None
     result: TrialResult | None = None
     job: str = ""
+    report: TuningReport | None = None
+    """Everything measured so far, with each result."""
 
 
 EnergyReader = Callable[[Sequence[str], float, float], float | None]
@@ -108,15 +111,20 @@ class Tuner:
                     session = None
                     if stopped:
                         break
+            if session is not None and not self._stopped:
+                search = self._base_again(search, session)
         finally:
             self._end(session)
         stopped = stopped or ("stopped by a person" if self._stopped else "")
+        report = self._report(search, stopped)
+        self._tell("end", f"{len(search.results)} trials measured", report=report)
+        return report
+
+    def _report(self, search: Search, stopped: str = "") -> TuningReport:
         bench = self.forecaster.benches.latest()
-        report = report_search(
+        return report_search(
             search, seconds=self._spent(), stopped=stopped, measured_matmul=bench.matmul_flops if bench else None
         )
-        self._tell("end", f"{len(search.results)} trials measured")
-        return report
 
     def stop(self) -> None:
         """End after the present trial's step; what was measured is reported."""
@@ -176,8 +184,22 @@ class Tuner:
             result = TrialResult(trial=trial.id, outcome=Outcome.LOST, error=job.message or job.state.value)
         else:
             result = parse_result(record, self._energy(session, record))
-        self._tell("result", _summary(trial, result), trial=trial, result=result, job=session.job)
-        return search.tell(result), record is not None and not self._over(session)
+        search = search.tell(result)
+        self._tell(
+            "result", _summary(trial, result), trial=trial, result=result, job=session.job, report=self._report(search)
+        )
+        return search, record is not None and not self._over(session)
+
+    def _base_again(self, search: Search, session: _Session) -> Search:
+        """The present settings once more: as the first trial of a fresh process they were measured with everything cold, and
+        the gain would be flattered by that."""
+        first = next((result for result in search.results if result.trial == search.base.id), None)
+        best = best_result(search)
+        if first is None or first.outcome is not Outcome.OK or best is None or best.trial == search.base.id:
+            return search
+        if session.group != search.base.group or self.budget_seconds - self._spent() < 1.2 * first.wall_seconds:
+            return search
+        return self._measure(search, session, search.base)[0]
 
     def _wait(self, session: _Session, trial_id: str) -> Mapping[str, object] | None:
         """The trial's result line; None when the job ended (or never started) without one."""

@@ -23,6 +23,8 @@ from backend.errors import Conflict, TunedeckError
 from backend.planning.command import VISIBILITY
 from backend.planning.queueing import Capacity, Start, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
+from backend.services.environments import Environments
+from backend.services.forecast import Forecaster
 from backend.services.gpus import GpuService
 from backend.services.progress import RunProgress
 from backend.services.sampler import RunningJob, Sampler
@@ -65,6 +67,7 @@ class Worker:
         self.paths = DataPaths(settings.data_dir)
         self.jobs = JobTable(Database(self.paths.database))
         self.gpus, self.sampler = gpus, sampler
+        self.forecaster = Forecaster(settings, self.paths, Environments(self.paths, settings))
         self._runs: dict[str, RunProgress] = {}
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
@@ -296,7 +299,18 @@ class Worker:
         for memory in (self._runs, self._told, self._summary_at, self._starting_since):
             memory.pop(job.id, None)
         self._stuck.discard(job.id)
+        self._learn(job)
         log.info("job %s ended: %s %s", job.id, reason.value, message)
+
+    def _learn(self, job: Job) -> None:
+        """The run's measured peak, beside the planned one, corrects the next memory plan."""
+        try:
+            learnt = self.forecaster.learn(job.id)
+        except (TunedeckError, OSError, ValueError) as error:
+            log.warning("job %s: its memory could not be compared with the plan: %s", job.id, error)
+            return
+        if learnt is not None:
+            log.info("job %s: memory %.1f GiB, planned %.1f", job.id, learnt.measured / 2**30, learnt.planned / 2**30)
 
     def _end_leftovers(self, job: Job, paths: JobPaths) -> list[ProcessIdentity]:
         """Processes of the job that outlived its supervisor, found by the mark in their environment."""

@@ -69,6 +69,16 @@ class DataPaths:
         return self.root / "host_checks.jsonl"
 
     @property
+    def tunings(self) -> Path:
+        """Tuning searches, a folder each (services/searches.py)."""
+        return self.root / "tunings"
+
+    @property
+    def sweeps(self) -> Path:
+        """Sweeps, one JSON each (services/sweeps.py)."""
+        return self.root / "sweeps"
+
+    @property
     def uploads(self) -> Path:
         """Gradio's temporary folder, on the data disk."""
         return self.root / "uploads"

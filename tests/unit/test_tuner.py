@@ -284,3 +284,34 @@ def test_hub_names_are_looked_up_in_the_cache(tmp_path: Path) -> None:
 def test_nothing_is_assumed_of_an_environment_that_is_not_known() -> None:
     assert not abilities_of(None).liger
     assert Machine().source == "defaults"
+
+
+def test_the_present_settings_are_measured_again_warm_so_that_the_gain_is_not_flattered(
+    tmp_path: Path, world: tuple[Known, str]
+) -> None:
+    forecaster, text = world
+    asked_before: list[object] = []
+
+    def cold_first(asked: dict[str, object]) -> dict[str, object]:
+        answer = speed(asked)
+        if not asked_before:
+            answer["step_seconds"] = [10.0, 10.0]
+        asked_before.append(asked["id"])
+        return answer
+
+    report = tuner(FakeQueue(tmp_path, cold_first), forecaster).run(text)
+    assert asked_before[0] == asked_before[-1] == report.base.id
+    assert report.gain == pytest.approx(4.0)
+
+
+def test_a_second_measurement_that_fails_does_not_undo_the_first(tmp_path: Path, world: tuple[Known, str]) -> None:
+    forecaster, text = world
+    asked_before: list[object] = []
+
+    def broken_later(asked: dict[str, object]) -> dict[str, object]:
+        again = asked["id"] in asked_before
+        asked_before.append(asked["id"])
+        return {"outcome": "error", "error": "gone"} if again else speed(asked)
+
+    report = tuner(FakeQueue(tmp_path, broken_later), forecaster).run(text)
+    assert report.gain == pytest.approx(4.0)

@@ -334,7 +334,7 @@ class _Page:
 
     def _start(self, query: Mapping[str, str]) -> tuple[str, _Notice]:
         """The document that the address asks for."""
-        what = query.get("clone") or query.get("resume") or query.get("preset") or ""
+        what = query.get("clone") or query.get("resume") or query.get("tuned") or query.get("preset") or ""
         try:
             if query.get("clone"):
                 text = self.texts["new.cloned"].format(id=what)
@@ -343,6 +343,8 @@ class _Page:
                 checkpoint = query.get("checkpoint", "")
                 text = self.texts["new.resumed"].format(id=what, checkpoint=checkpoint)
                 return self.service.resume_text(what, checkpoint), _Notice(kind="resumed", text=text)
+            if query.get("tuned"):
+                return self.service.tuned_text(what), _Notice(kind="cloned", text=self.texts["new.tuned"])
             if query.get("preset"):
                 return self.service.preset_text(what), _Notice()
         except TunedeckError as error:

@@ -9,6 +9,7 @@ const PAGES = {
   "": () => import("./home.js"),
   runs: () => import("./runs.js"),
   run: () => import("./run.js"),
+  tune: () => import("./tune.js"),
 };
 
 let config = null;

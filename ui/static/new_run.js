@@ -1,6 +1,7 @@
 // Draws the parts of the New run page that are no form fields: preset cards, notices, "find a setting", and the launch panel.
 // Each start function gets {element, props, watch, events, config} from its gr.HTML; props.value is JSON made by ui/pages.
 
+import { post, root } from "./api.js";
 import { h, icon, replace, show } from "./dom.js";
 
 function words(config) {
@@ -261,13 +262,15 @@ export function startPanel(place) {
   const environment = h("details", { class: "td-new-part" }, h("summary", {}, t("new.env")), h("p", { class: "td-muted" }, t("new.env.help")), variables);
   const files = h("div", { class: "td-new-files" });
   const opened = new Map();
-  replace(place.element, h("div", { class: "td-new-panel-body" }, h("div", {}, state, check), problems, numbers, command.node, environment, files));
+  const tune = tuneFirst(place.config, t);
+  replace(place.element, h("div", { class: "td-new-panel-body" }, h("div", {}, state, check), tune.node, problems, numbers, command.node, environment, files));
   const launch = watchLaunch(t);
 
   let again = 0;
 
   follow(place, (view) => {
     launch.free();
+    tune.update(view);
     replace(check, view.check_text && [icon(CHECK_ICON[view.check] ?? "info"), h("span", {}, view.check_text)]);
     check.dataset.state = view.check;
     show(check, Boolean(view.check_text));
@@ -292,6 +295,39 @@ export function startPanel(place) {
     const wanted = view.files.map(([name]) => opened.get(name).node);
     if (wanted.length !== files.children.length || wanted.some((node, at) => node !== files.children[at])) replace(files, wanted);
   });
+}
+
+/** Starts the tuner with what the form shows, and goes to its page. */
+function tuneFirst(config, t) {
+  const minutes = h("select", { "aria-label": t("new.tune") }, [3, 8, 15, 30].map((n) => h("option", { value: n }, t("new.tune.minutes", { n }))));
+  minutes.value = "8";
+  const why = h("p", { class: "td-muted" });
+  const start = button(t("new.tune"), { iconName: "chart" });
+  const node = h("div", { class: "td-new-tune", hidden: true }, h("div", { class: "td-new-tune-line" }, start, minutes), why);
+  let text = "";
+  start.addEventListener("click", async () => {
+    if (start.getAttribute("aria-busy") === "true") return;
+    start.setAttribute("aria-busy", "true");
+    try {
+      const { tuning } = await post("/api/tunings", { spec_text: text, minutes: Number(minutes.value) });
+      location.assign(`${root()}${config.prefix}/tune?id=${encodeURIComponent(tuning.id)}`);
+    } catch (error) {
+      why.textContent = error.message;
+      why.className = "td-new-tune-bad";
+    } finally {
+      start.removeAttribute("aria-busy");
+    }
+  });
+  return {
+    node,
+    update(view) {
+      text = view.document;
+      show(node, view.ready);
+      start.disabled = !text;
+      why.className = "td-muted";
+      why.textContent = t(text ? "new.tune.help" : "new.tune.secret");
+    },
+  };
 }
 
 function drawProblem(problem, t, events) {

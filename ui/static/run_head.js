@@ -48,7 +48,7 @@ function build(id) {
     title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }), place: h("p", { class: "td-note td-note-info", role: "status", hidden: true }),
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
-    resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }),
+    resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"),
     link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
     ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
@@ -63,7 +63,7 @@ function build(id) {
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
-      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.annotate, parts.link, parts.remove)),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.tune, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }
@@ -75,6 +75,11 @@ function wire(parts, current, head) {
   parts.link.addEventListener("click", () => copyText(location.href));
   parts.annotate.addEventListener("click", () => notesDialog(current().job, head.updateJob));
   parts.remove.addEventListener("click", () => deleteDialog(current().job));
+  parts.tune.addEventListener("click", busyWhile(parts.tune, async () => {
+    const { spec_text: text } = await post(runPath(current().job.id, "/clone"));
+    const { tuning } = await post("/api/tunings", { spec_text: text });
+    navigate(href("tune", { id: tuning.id }));
+  }));
   parts.save.addEventListener("click", busyWhile(parts.save, async () => {
     await post(runPath(current().job.id, "/save"));
     toast(t("save.requested"), "ok");

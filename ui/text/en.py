@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ui.text import speed_en
+
 TEXT: dict[str, str] = {
     "app.name": "Tunedeck",
     # Frame of every page
@@ -384,3 +386,4 @@ TEXT: dict[str, str] = {
     "event.stop_requested": "Stop requested: {how}",
     "event.save_requested": "Checkpoint requested",
 }
+TEXT |= speed_en.TEXT

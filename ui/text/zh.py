@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ui.text import speed_zh
+
 TEXT: dict[str, str] = {
     "app.name": "Tunedeck",
     # 页面框架
@@ -384,3 +386,4 @@ TEXT: dict[str, str] = {
     "event.stop_requested": "请求停止：{how}",
     "event.save_requested": "请求保存检查点",
 }
+TEXT |= speed_zh.TEXT

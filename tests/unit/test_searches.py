@@ -1,0 +1,90 @@
+"""Tuning searches on disk: what is refused, what a page sees at each moment, and what a dead process leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backend.errors import Conflict, InvalidInput, NotFound
+from backend.services.api import Api
+from backend.services.gpus import open_gpus
+from backend.services.searches import Searches, describe_rows, parse_record
+from backend.services.tuning import Tuner
+from backend.settings import load_settings
+from tests.unit.test_tuner import Clock, FakeQueue, Known, speed, world
+
+__all__ = ["world"]
+SPEC = "model_name_or_path: m\ndataset: rows\ntunedeck:\n  name: Mine\n"
+
+
+@pytest.fixture
+def searches(tmp_path: Path) -> Searches:
+    settings = load_settings({"TUNEDECK_DATA": str(tmp_path / "deck")})
+    api = Api(settings, start_worker=lambda _: None)
+    return Searches(api, open_gpus(api.paths), clock=lambda: 1000.0)
+
+
+def test_a_budget_or_document_that_cannot_be_used_is_named(searches: Searches) -> None:
+    with pytest.raises(InvalidInput, match="budget"):
+        searches.create(SPEC, 5.0)
+    with pytest.raises(InvalidInput, match="dataset"):
+        searches.create("model_name_or_path: m\n", 60.0)
+    assert searches.list() == []
+
+
+def test_a_stored_search_is_found_again_and_one_whose_process_is_gone_has_failed(searches: Searches) -> None:
+    made = searches.create(SPEC, 60.0)
+    assert made.id.endswith(made.id[-4:]) and "-mine-" in made.id
+    assert searches.get(made.id).state == "running"
+    file = searches.root / made.id / "state.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "pid": 1, "start_ticks": 7}))
+    (searches.root / made.id / "tuner.log").write_text("first\nerror: the model is not there\n")
+    gone = searches.get(made.id)
+    assert (gone.state, gone.message) == ("failed", "error: the model is not there")
+    with pytest.raises(Conflict):
+        searches.request_stop(made.id)
+    with pytest.raises(Conflict, match="no result"):
+        searches.best_text(made.id)
+
+
+@pytest.mark.parametrize("name", ["nope", "../../etc", "", "a/b"])
+def test_an_unknown_search_is_not_found(searches: Searches, name: str) -> None:
+    with pytest.raises(NotFound):
+        searches.get(name)
+
+
+def test_a_second_search_waits_for_the_first(searches: Searches) -> None:
+    searches.create(SPEC, 60.0)
+    with pytest.raises(Conflict, match="Mine"):
+        searches.start(SPEC, 60.0)
+
+
+def test_the_page_sees_each_result_and_the_end_has_the_tuned_document(
+    searches: Searches, tmp_path: Path, world: tuple[Known, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecaster, text = world
+    made, clock = searches.create(text, 480.0), Clock()
+
+    def fake_tuner(_api: object, _forecaster: object, **given: object) -> Tuner:
+        return Tuner(
+            FakeQueue(tmp_path / "queue", speed), forecaster, clock=clock, sleep=clock.sleep, **given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    monkeypatch.setattr("backend.services.searches.Tuner", fake_tuner)
+    seen = []
+    done = searches.run(made.id, lambda progress: seen.append((progress.event, len(searches.get(made.id).rows))))
+    counts = [rows for event, rows in seen if event == "result"]
+    assert counts[0] == 1 and counts[-1] == len(done.rows) > 2
+    assert (
+        done == searches.get(made.id) == parse_record(json.loads((searches.root / made.id / "state.json").read_text()))
+    )
+    assert done.state == "finished" and done.gain == pytest.approx(4.0)
+    assert [row.label for row in done.rows if row.best] == [done.best]
+    assert sum(row.base for row in done.rows) == 1
+    assert done.packs_rows and done.best_rows_per_step == pytest.approx(done.base_rows_per_step, rel=0.1)
+    best = searches.best_text(made.id)
+    assert "packing: true" in best and "# keep me" in best and "-tuned" in best
+    assert any(line.startswith("*") for line in describe_rows(done))
