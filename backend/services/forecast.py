@@ -23,7 +23,8 @@ from backend.planning.cards import CardPeak, find_card
 from backend.planning.command import dump_yaml
 from backend.planning.known_models import known_shape
 from backend.planning.lengths import Lengths, build_lengths
-from backend.planning.memory import Card, MeasuredPeak, MemoryPlan, largest_micro_batch, plan_memory
+from backend.planning.memory import Card, MeasuredPeak, largest_micro_batch, plan_memory
+from backend.planning.memory import MemoryPlan as MemoryPlan
 from backend.planning.model_config import parse_model_config
 from backend.planning.model_shape import ModelShape
 from backend.planning.profiles import advise_profile

@@ -9,9 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from backend.domain.form import Field, FieldError, FormValue
+from backend.domain.gpu import Device
 from backend.domain.job import Job
 from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Fix
+from backend.errors import InvalidInput
 from backend.planning.command import shell_command
 from backend.planning.document import render_value
 from backend.planning.fields import FIELDS, TEMPLATES, visible_fields
@@ -19,10 +21,12 @@ from backend.planning.form_values import find_changes, load_form, read_values, s
 from backend.planning.spec import apply_changes, derive_name
 from backend.services.api import Api, Preview
 from backend.services.dry_run import DryRun
+from backend.services.forecast import Forecast, Forecaster
 from backend.services.gpus import open_gpus
 from backend.services.presets import list_presets, load_preset
 from backend.services.searches import Searches
 from backend.services.secrets import is_secret_name
+from backend.services.tuning import present_names
 
 MAX_REGISTRY_BYTES = 16 << 20
 START = '### model\nmodel_name_or_path: ""\n\n### method\nstage: sft\ndo_train: true\nfinetuning_type: lora\n'
@@ -52,10 +56,28 @@ class FormService:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._forecaster = Forecaster(api.settings, api.paths, api.environments)
 
     def preview(self, text: str) -> Preview:
         """Raises InvalidInput when the text is no specification."""
         return self._api.preview(text)
+
+    def forecast(self, text: str) -> Forecast | None:
+        """Memory and speed before the launch; None when a value of the document cannot be read (the problems say which)."""
+        try:
+            return self._forecaster.forecast(text, self._devices())
+        except InvalidInput:
+            return None
+
+    def faster_text(self, text: str, code: str = "") -> str:
+        """The document with one advice's change, or with all that the forecast's best settings need. Raises InvalidInput."""
+        forecast = self._forecaster.forecast(text, self._devices())
+        one = next((advice.fix for advice in forecast.advices if advice.code == code and advice.fix), None)
+        fix = one if code else forecast.speed.best_fix
+        return text if fix is None else apply_changes(text, fix.set, present_names(text, fix.remove))
+
+    def _devices(self) -> tuple[Device, ...]:
+        return open_gpus(self._api.paths).read_devices()
 
     def final_check(self, text: str) -> DryRun:
         """The trainer's own word on it; CHECKING: ask again. Raises InvalidInput."""

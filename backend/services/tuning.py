@@ -163,7 +163,7 @@ class Tuner:
         fix = build_fix(context.work, group)
         name = f"tune-{context.spec.name}-{trial.group}"
         changes: dict[str, ArgValue] = {**fix.set, "tunedeck.task": "trial", "tunedeck.name": name}
-        job = self.api.submit(apply_changes(spec_text, changes, _present(spec_text, fix.remove)))
+        job = self.api.submit(apply_changes(spec_text, changes, present_names(spec_text, fix.remove)))
         self.jobs.append(job.id)
         paths = self.api.job_paths(job.id)
         self._tell("job", f"{name}: {job.id}", job=job.id)
@@ -269,7 +269,7 @@ def _trainer_changes(trial: Trial) -> dict[str, ArgValue]:
     return {name: value for name, value in trial.fix.set.items() if not name.startswith(left_out)}
 
 
-def _present(spec_text: str, names: Sequence[str]) -> list[str]:
+def present_names(spec_text: str, names: Sequence[str]) -> list[str]:
     """Keys to remove that the document has."""
     spec = parse_spec(spec_text)
     has_zero = spec.zero.stage is not None
@@ -347,7 +347,7 @@ def _cell(value: float | None, pattern: str) -> str:
 def best_text(report: TuningReport, spec_text: str) -> str:
     """The specification with the best settings, comments kept; unchanged when nothing better was found."""
     fix = report.best_fix
-    return spec_text if fix is None else apply_changes(spec_text, fix.set, _present(spec_text, fix.remove))
+    return spec_text if fix is None else apply_changes(spec_text, fix.set, present_names(spec_text, fix.remove))
 
 
 def save_report(report: TuningReport, spec_text: str, folder: Path) -> Path:

@@ -56,7 +56,12 @@ def test_texts_agree_between_the_languages_and_every_one_is_used() -> None:
     names = lambda words: set(re.findall(r"\{(\w+)\}", words))  # noqa: E731
     assert new_run_en.TEXT.keys() == new_run_zh.TEXT.keys()
     assert [key for key, words in new_run_en.TEXT.items() if names(words) != names(new_run_zh.TEXT[key])] == []
-    sources = [ROOT / "ui" / "static" / "new_run.js", ROOT / "ui" / "forms.py", *(ROOT / "ui" / "pages").glob("*.py")]
+    sources = [
+        ROOT / "ui" / "static" / "new_run.js",
+        ROOT / "ui" / "static" / "forecast.js",
+        ROOT / "ui" / "forms.py",
+        *(ROOT / "ui" / "pages").glob("*.py"),
+    ]
     code = "\n".join(path.read_text("utf-8") for path in sources)
     built = (
         "new.hardware.",
@@ -67,6 +72,9 @@ def test_texts_agree_between_the_languages_and_every_one_is_used() -> None:
         "new.kind.",
         "new.check.",
         "import.",
+        "new.memory.",
+        "new.effect.",
+        "advice.",
     )
     assert [
         key

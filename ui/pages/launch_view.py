@@ -13,6 +13,7 @@ from backend.services.api import Preview
 from backend.services.dry_run import DryRun, DryRunState
 from backend.services.form import Form, command_line, field_of
 from backend.services.secrets import is_secret_name
+from ui.pages.forecast_view import ForecastView
 from ui.text import advice_zh, host_problems_zh
 from ui.text.problems_zh import problem_text
 
@@ -72,6 +73,8 @@ class LaunchView:
     check_text: str = ""
     asked: str = ""
     """Differs with each question to the trainer, so that the browser notices an answer that is still "checking"."""
+    forecast: ForecastView | None = None
+    """Memory and advice; None while there is no model to speak of."""
     document: str = field(default="", repr=False)
 
     def to_json(self) -> str:

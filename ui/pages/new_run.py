@@ -26,6 +26,7 @@ from backend.services.form import START, Form, FormService, apply_fix, edit_text
 from backend.services.importing import import_texts
 from backend.services.presets import list_presets
 from ui.forms import Widgets, build_fields, element_id
+from ui.pages.forecast_view import build_forecast_view
 from ui.pages.import_view import import_refusal, import_report, read_payload
 from ui.pages.launch_view import LaunchView, broken_view, build_view, problem_id
 from ui.text import fields_en, fields_zh, new_run_en, new_run_zh
@@ -122,7 +123,7 @@ class _Page:
                     self.launch = gr.Button(
                         self.texts["new.launch.wait"], variant="primary", interactive=False, elem_id="new-launch"
                     )
-                    self.panel = self._place("new-panel", "startPanel", ["fix", "fixall", "recheck"])
+                    self.panel = self._place("new-panel", "startPanel", ["fix", "fixall", "faster", "recheck"])
         self.good = gr.Textbox(visible="hidden", elem_id="new-good")
         self.draft = gr.Textbox(visible="hidden", elem_id="new-draft")
         self.visit = gr.Textbox(visible="hidden", elem_id="new-visit")
@@ -204,6 +205,7 @@ class _Page:
         self.picker.pick(self.on_pick, [self.code], everything, **_EVENT)
         self.panel.fix(self.on_fix, [self.code], everything, **_EVENT)
         self.panel.fixall(self.on_fix_all, [self.code], everything, **_EVENT)
+        self.panel.faster(self.on_faster, [self.code], everything, **_EVENT)
         self.panel.recheck(self.on_recheck, [self.code], [self.panel, self.launch], **_TYPING)
         self.importer.take(self.on_import, [self.code], everything, **_EVENT)
         self.notice.restore(self.on_restore, None, everything, **_EVENT)
@@ -279,6 +281,15 @@ class _Page:
 
     def on_fix_all(self, text: str) -> list[object]:
         return self._fixed(text, lambda name: True)
+
+    def on_faster(self, text: str, event: gr.EventData) -> list[object]:
+        """One advice, or all of them: the browser names it, the change is looked up in a fresh forecast."""
+        wanted = str(getattr(event, "id", "") or "")
+        try:
+            faster = self.service.faster_text(text or "", "" if wanted == "all" else wanted)
+            return self._show(faster, _Notice(kind="loaded", text=self.texts["new.speed.done"], undo=text or START))
+        except InvalidInput as error:
+            return self._broken(text, text, error)
 
     def on_recheck(self, text: str) -> list[object]:
         """The form was left alone for a moment: ask the trainer itself, or look whether it has answered."""
@@ -394,7 +405,12 @@ class _Page:
         try:
             preview = self.service.preview(text)
             check = self.service.final_check(text) if ask and not errors else None
-            return build_view(text, form, preview, errors, self.texts, check)
+            view = build_view(text, form, preview, errors, self.texts, check)
+            forecast = self.service.forecast(text) if form.values.get("model_name_or_path") else None
+            if forecast is None:
+                return view
+            on_gpu = bool(self.service.devices())
+            return replace(view, forecast=build_forecast_view(forecast, self.texts, on_gpu=on_gpu))
         except InvalidInput as error:
             return broken_view(text, error, self.texts)
         except TunedeckError as error:

@@ -3,6 +3,7 @@
 
 import { post, root } from "./api.js";
 import { h, icon, replace, show } from "./dom.js";
+import { coded, forecastPart } from "./forecast.js";
 
 function words(config) {
   return (key, params = {}) => (config.text[key] ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
@@ -15,11 +16,6 @@ function follow({ props, watch }, draw) {
   };
   watch("value", read);
   read();
-}
-
-/** Text with `names` in backticks set as code. */
-function coded(text) {
-  return text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 }
 
 function button(label, { kind = "", iconName = "", ...props } = {}) {
@@ -263,7 +259,8 @@ export function startPanel(place) {
   const files = h("div", { class: "td-new-files" });
   const opened = new Map();
   const tune = tuneFirst(place.config, t);
-  replace(place.element, h("div", { class: "td-new-panel-body" }, h("div", {}, state, check), tune.node, problems, numbers, command.node, environment, files));
+  const forecast = forecastPart(t, (id) => place.events.faster({ id }));
+  replace(place.element, h("div", { class: "td-new-panel-body" }, h("div", {}, state, check), tune.node, problems, forecast.node, numbers, command.node, environment, files));
   const launch = watchLaunch(t);
 
   let again = 0;
@@ -271,6 +268,7 @@ export function startPanel(place) {
   follow(place, (view) => {
     launch.free();
     tune.update(view);
+    forecast.update(view.forecast);
     replace(check, view.check_text && [icon(CHECK_ICON[view.check] ?? "info"), h("span", {}, view.check_text)]);
     check.dataset.state = view.check;
     show(check, Boolean(view.check_text));
