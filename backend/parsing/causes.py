@@ -249,6 +249,11 @@ CAUSES: Mapping[str, Cause] = {
     "dataset_registry_missing": Cause(
         "There is no dataset_info.json", "Point dataset_dir at the folder that holds dataset_info.json."
     ),
+    "not_valid_json": Cause(
+        "dataset_info.json is not valid JSON",
+        "Correct it at the place that the message names: a comma too many or missing, a comment, a missing quote.",
+        "Correct line {line} of {path}: a comma too many or missing, a comment, a missing quote.",
+    ),
     "dataset_type_conflict": Cause(
         "A column holds values of different types", "Make the column's values one type in all rows (the data page shows the row)."
     ),

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from backend.parsing.failure_facts import read_facts
 from backend.parsing.launcher import NOISE, LauncherLines
 from backend.parsing.lines import Line
+from backend.parsing.log_facts import STOPPED_CAUSES
 from backend.parsing.shapes import ShapeCache, shape_of
-from backend.parsing.signatures import PEER, REMARKS, SIGNATURES, STOP, Remark, Signature
+from backend.parsing.signatures import OUTSIDE, PEER, REMARKS, SIGNATURES, STOP, Remark, Signature
 
 MAX_EVIDENCE = 4
 _CONTEXT_LINES = 12
@@ -37,6 +38,10 @@ _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')
 _BENIGN = re.compile(r"bitsandbytes|Can't initialize amdsmi")
 """Libraries that print a traceback at import and go on without."""
 _NOT_OWN = frozenset({"ChildFailedError", "CalledProcessError", "SignalException", "SystemExit"})
+_OF_PEERS = re.compile(
+    r"NCCL|Dist\w*Error|[Gg]loo|c10d|TCPStore|[Ss]ocket|Connection (?:reset|refused|closed)|Broken ?[Pp]ipe"
+)
+"""What a rank says when another one is gone."""
 
 _BY_NEED: dict[str, list[Signature | Remark]] = {}
 _ALL: tuple[Signature | Remark, ...] = (*SIGNATURES, *REMARKS)
@@ -269,6 +274,8 @@ class FailureScan:
         live = _without_consequences(live)
         root = max(live, key=lambda one: (one.weight, -one.offset), default=None)
         exception = self._last_exception(progress_offset, root)
+        if root is not None and (own := self._error_before(root, progress_offset)):
+            root, exception = None, own
         cut = any(not one.ignored and one.offset >= progress_offset for one in self._open.values())
         failed = root is not None or exception is not None or self.launcher.failed or cut
         ranks = tuple(sorted(root.ranks)) if root else ()
@@ -281,17 +288,32 @@ class FailureScan:
 
     def _is_cause(self, one: Finding) -> bool:
         """Rows with a wrong role are dropped with a warning: a cause only when none was left. A watchdog that hangs after a
-        time-out was reported hangs because of it."""
+        time-out was reported hangs because of it. DeepSpeed's launcher kills all ranks after one ended by an error."""
         if one.code == "role_tag_mismatch":
             return "all_samples_dropped" in self.findings
         if one.code == "watchdog_stuck":
             timeout = self.findings.get("collective_timeout")
             return timeout is None or timeout.offset > one.offset
+        if one.code == "killed_without_reason" and self.launcher.exit_code not in (None, 128 + 9):
+            by_launcher = all("Killing subprocess" in piece.text for piece in one.evidence)
+            return self.launcher.exit_signal is not None or not by_launcher
         return True
 
     def _last_exception(self, progress_offset: int, root: Finding | None) -> Exception_ | None:
         late = [one for one in self.exceptions if one.offset >= progress_offset]
         return late[-1] if late and root is None else None
+
+    def _error_before(self, root: Finding, progress_offset: int) -> Exception_ | None:
+        """An error of unknown meaning that came first, when all that is known is that ranks waited or were killed."""
+        if root.weight > PEER:
+            return None
+        return next(
+            (
+                one for one in self.exceptions
+                if progress_offset <= one.offset < root.offset and not _OF_PEERS.search(one.text)
+            ),
+            None,
+        )  # fmt: skip
 
     def _has_secondary(self, root: Finding | None, live: list[Finding]) -> bool:
         if root is None:
@@ -302,8 +324,13 @@ class FailureScan:
     def _first_failing_rank(self, root: Finding | None) -> int | None:
         if self.launcher.rank is not None:
             return self.launcher.rank
-        if self.launcher.local_rank is not None and (self.launcher.nodes or 1) == 1:
-            return self.launcher.local_rank
+        local = self.launcher.local_rank
+        if (
+            local is not None
+            and (self.launcher.nodes or 1) == 1
+            and (not root or not root.ranks or local in root.ranks)
+        ):
+            return local
         if root is None:
             return self.traceback_ranks[0] if self.traceback_ranks else None
         if "lagging_rank" in root.groups:
@@ -320,15 +347,17 @@ class FailureScan:
 
 def _without_consequences(live: list[Finding]) -> list[Finding]:
     """A stop from outside comes first and ranks then fall over: what follows it is no cause of its own."""
-    stops = [one for one in live if STOP <= one.weight <= STOP + 15]
+    stops = [one for one in live if _is_stop(one)]
     if not stops:
         return live
     first = min(stops, key=lambda one: one.offset)
     return [
-        one
-        for one in live
-        if one.offset <= first.offset or STOP <= one.weight <= STOP + 15 or one.weight < PEER or one.weight == 100
+        one for one in live if one.offset <= first.offset or _is_stop(one) or one.weight < PEER or one.weight == OUTSIDE
     ]
+
+
+def _is_stop(one: Finding) -> bool:
+    return one.code in STOPPED_CAUSES and one.weight >= STOP
 
 
 def _shorten(text: str, found: re.Match[str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 
+_ONE_END_SECONDS = 600
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _FIELD = re.compile(r"^\s+(time|host|rank|exitcode|error_file|traceback)\s*: (.*)")
 _RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
@@ -17,13 +19,20 @@ _NNODES = re.compile(r"--nnodes'?[,=\s]+'?(\d+)")
 _TASKS = re.compile(r"Initializing (\d+) distributed tasks at: (\S+?):(\d+)")
 _NODE_RANK = re.compile(r"num nodes: (\d+), node rank: (\d+)")
 _SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): (.+)")
-_DEEPSPEED = re.compile(r"Process (\d+) exits with return code = (-?\d+)")
+_DEEPSPEED = re.compile(r"exits with return code = (-?\d+)")
+_SHELL_SIGNALS = {
+    "Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Killed": 9, "Floating point exception": 8, "已放弃": 6, "已中止": 6,
+    "中止": 6, "段错误": 11, "总线错误": 7, "已杀死": 9, "浮点数例外": 8, "浮点异常": 8,
+}  # fmt: skip
+"""What a shell says about a child that a signal ended, in English and Chinese."""
 _SHELL = re.compile(
-    r"^(?:Aborted|Segmentation fault|Bus error|Killed|Floating point exception)\b(?: \(core dumped\))?$"
+    rf"^(?:\S+[:\uff1a] ?(?:line|行) ?\d+[:\uff1a] +\d+ )?({'|'.join(_SHELL_SIGNALS)})(?![\w:])"
+    r"(?:\s*[(\uff08](?:core dumped|核心已转储|吐核)[)\uff09])?(?:$|\s{3,})"
 )
-_SHELL_SIGNALS = {"Aborted": 6, "Segmentation fault": 11, "Bus error": 7, "Killed": 9, "Floating point exception": 8}
+_SSH = re.compile(r"ssh exited with exit code ([1-9]\d*)")
 TRIGGERS = (
     "Root Cause", "local_rank:", "closing signal", "nproc", "Initializing", "num nodes", "exits with return code", "srun: error",
+    "ssh exited",
     *_SHELL_SIGNALS,
 )  # fmt: skip
 """Literals without which a line is none of a launcher's."""
@@ -55,13 +64,17 @@ class LauncherLines:
     closing_signal: str = ""
     task_errors: list[str] = field(default_factory=list)
     _in_root: bool = False
+    _when: datetime | None = None
+    """Time of the failure that is held."""
+    _is_later: bool = False
+    """The block being read tells of a failure after the one that is held: another node's view of one end."""
 
     def take(self, text: str, offset: int) -> None:
         """Most lines are none of a launcher's: the tests are cheap ones."""
         if self._in_root:
             self._take_field(text)
         if "Root Cause" in text and _ROOT.search(text):
-            self._in_root, self.failed = True, True
+            self._in_root, self.failed, self._is_later = True, True, False
         elif "local_rank:" in text and (found := _AGENT.search(text)):
             self._take_agent(int(found[1]), int(found[2]))
         elif "closing signal" in text and (found := _CLOSING.search(text)):
@@ -70,14 +83,17 @@ class LauncherLines:
             self._take_start(text, offset)
         elif "exits with return code" in text and (found := _DEEPSPEED.search(text)):
             self.failed = True
-            self._set_exit(int(found[2]))
+            self._set_exit(int(found[1]))
         elif "srun: error" in text and (found := _SRUN.search(text)):
             self.failed = True
             if len(self.task_errors) < 64:
                 self.task_errors.append(f"{found[1]}: task {found[2]}: {found[3]}")
-        elif len(text) < 60 and _SHELL.match(text):
+        elif "ssh exited" in text and (found := _SSH.search(text)):
             self.failed = True
-            self.exit_signal = _SHELL_SIGNALS[text.split(" (")[0]]
+            self._set_exit(int(found[1]))
+        elif found := _SHELL.match(text):
+            self.failed = True
+            self.exit_signal = _SHELL_SIGNALS[found[1]]
 
     @property
     def in_block(self) -> bool:
@@ -100,12 +116,26 @@ class LauncherLines:
             self._in_root = text.strip().startswith("[") or not text.strip().startswith("=")
             return
         name, value = found[1], found[2]
-        if name == "host":
+        if name == "time":
+            self._take_time(value.strip())
+        elif self._is_later:
+            return
+        elif name == "host":
             self.host = value.strip()
         elif name == "rank" and (rank := _RANK.match(value)):
             self.rank, self.local_rank = int(rank[1]), int(rank[2])
         elif name == "exitcode" and (code := _EXIT.match(value)):
             self._set_exit(int(code[1]))
+
+    def _take_time(self, text: str) -> None:
+        """Each node's launcher prints a block of its own: the earliest failure of one end counts, of several ends the last."""
+        try:
+            when = datetime.strptime(text[:19], "%Y-%m-%d_%H:%M:%S")
+        except ValueError:
+            return
+        self._is_later = self._when is not None and 0 <= (when - self._when).total_seconds() <= _ONE_END_SECONDS
+        if not self._is_later:
+            self._when = when
 
     def _take_agent(self, code: int, local_rank: int) -> None:
         self.failed = True

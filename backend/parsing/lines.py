@@ -198,8 +198,11 @@ _PREFIX = re.compile(
     r"|\[(?:[A-Za-z]\w*?)?(?P<default>\d+)\]:\s?(?=\S)"  # torchrun --tee: [default0]:
     r"|\[\d+,(?P<mpi>\d+)\]<std(?:out|err|diag)>:\s?"  # mpirun --tag-output
     r"|\((?P<actor>[A-Za-z_][\w.:<>-]*) pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)\s?"  # Ray, vLLM
-    r"|(?P<addr>\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*(?<![._-])):\s(?=\S)"  # pdsh: one name per host
-    r"|(?P<task>\d{1,5}): (?=\S)"  # srun -l
+    r"|(?P<addr>\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*\d[\w.-]*(?<![._-])):\s(?=\s*\S)"  # pdsh: one name per host
+    r"|(?P<task>\d{1,5}): (?=\s*\S)"  # srun -l
+    r"|\[(?P<node>(?:pod/)?[A-Za-z][\w./-]*\d[\w./-]*)\]\s(?=\[rank\d)"  # a launcher of the site
+    r"|(?P<service>[A-Za-z][\w.-]*\d)\s+\|\s(?=\s*\S)"  # docker compose
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?=\s*\S)"  # kubectl logs --timestamps
     r")"
 )
 _RCCL = re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<dev>\d+)\] ")
@@ -220,7 +223,7 @@ def read_origin(text: str) -> Origin:
             break
         if match["task"] is not None and at:
             break
-        host = named or match["ip"] or host
+        host = named or match["ip"] or match["node"] or match["service"] or host
         digits = match["rank"] or match["default"] or match["mpi"] or match["task"]
         rank = int(digits) if digits is not None else rank
         at = match.end()
@@ -239,7 +242,9 @@ def _may_have_prefix(text: str) -> bool:
         or "]:" in text[:24]
         or ">:" in text[:24]
         or text[0] == "("
+        or text[10:11] == "T"
         or "NCCL" in text[:64]
+        or " | " in text[:48]
         or "] [Rank " in text
     )
 

@@ -13,7 +13,7 @@ _VERSION = re.compile(r"\b(?:RCCL|NCCL) version\s*:?\s*([\d.]+\S*)")
 _LIBRARY = re.compile(r"librccl path\s*:\s*(\S+)", re.IGNORECASE)
 _DEVICE = re.compile(r"^[\w.-]+:\d+:\d+ \[(\d+)\]")
 _TIMEOUT = re.compile(
-    r"\[Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)"
+    r"\[(?:PG [^\]]*)?Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)"
     r"(?:.*?Timeout\(ms\)=(\d+))?(?:.*?ran for (\d+) milliseconds)?(?:.*?\[repeated (\d+)x)?"
 )
 TRIGGERS = ("NCCL", "NET/", "Using network", "collective")
@@ -69,7 +69,7 @@ class RcclLines:
             self._take_warning(text, warned[1])
         if "Watchdog caught" in text:
             self._take_timeout(text)
-        if "watchdog got stuck" in text or "Heartbeat monitor" in text:
+        if "watchdog got stuck" in text or "Heartbeat monitor" in text or "watchdog hang" in text:
             found = _RANK.search(text)
             who = rank if rank is not None else int(found[1]) if found else None
             if who is not None and who not in self.watchdog_ranks:
