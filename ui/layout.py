@@ -9,7 +9,7 @@ from pathlib import Path
 import gradio as gr
 
 from backend.services.form import FormService
-from ui.pages import home, new_run, run, runs, tune
+from ui.pages import compare, home, new_run, run, runs, tune
 from ui.pages.place import load_script
 from ui.text import Language, catalogue, text
 
@@ -17,6 +17,7 @@ AssetUrl = Callable[[str], str]
 """Name of a file of ui/static (or `plotly.min.js`) to its address below the root of the service: `ui.assets.asset_url`."""
 
 STATIC = Path(__file__).with_name("static")
+STYLES = ("app.css", "new_run.css", "speed.css", "compare.css")
 
 
 def prefix_of(lang: Language) -> str:
@@ -26,7 +27,7 @@ def prefix_of(lang: Language) -> str:
 
 def page_css() -> str:
     """Style sheet of every page, for the `css` argument of the mount."""
-    return "".join((STATIC / name).read_text(encoding="utf-8") for name in ("app.css", "new_run.css", "speed.css"))
+    return "".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
 
 
 def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None = None) -> gr.Blocks:
@@ -46,6 +47,9 @@ def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None
     with pages.route(text(lang, "tune.title"), "/tune", show_in_navbar=False):
         _frame(module, configuration)
         tune.build(module)
+    with pages.route(text(lang, "compare.title"), "/compare", show_in_navbar=False):
+        _frame(module, configuration)
+        compare.build(module)
     if form is not None:
         with pages.route(text(lang, "nav.new"), "/new", show_in_navbar=False):
             _frame(module, configuration)

@@ -55,6 +55,7 @@ class World:
     refuse_sockets: bool = False
     stopped: bool = False
     generation: int = 0
+    preferences: Json = field(default_factory=dict)
 
     def step_of(self, job: Json) -> int:
         if "fixed_step" in job:
@@ -90,6 +91,8 @@ def value(key: str, step: int, job: Json) -> float | None:
         return 0.08 + 0.05 * noise
     if key == "tokens":
         return step * 32768.0
+    if key == "energy_kwh":
+        return step * 0.0021 if job["devices"] else None
     if key == "elapsed_seconds":
         return step * 1.76
     if key == "epoch":
@@ -130,7 +133,7 @@ def rows_between(job: Json, keys: list[str], first: int, last: int) -> Json:
 
 
 def thin(series: Json, px: int) -> Json:
-    step = max(1, len(series["x"]) // px)
+    step = max(1, len(series["x"]) // px) if px else 1
     return {"x": series["x"][::step], "y": series["y"][::step], "odd": series["odd"]}
 
 
@@ -562,6 +565,61 @@ def busy_world() -> World:
     return world
 
 
+def compared(world: World, ids: list[str]) -> Any:
+    """As docs/contracts.md says it of `/api/compare`: one setting differs, CPU runs have no energy."""
+    there = [world.jobs[job_id] for job_id in ids if job_id in world.jobs]
+    if not there:
+        return refused(404, "not_found", "None of these jobs exists.")
+    rates = ["5.0e-06", "1.0e-05", "2.0e-05"]
+    values = [
+        {"given": i > 0, "text": rates[i % 3] if i else "", "default": "" if i else "5.0e-05"}
+        for i in range(len(there))
+    ]
+    rows = [{"key": "learning_rate", "values": values}] if len(there) > 1 else []
+    return {
+        "runs": [{"job": public(world, job), "figures": figures(world, job), "keys": keys_of(job)} for job in there],
+        "absent": [job_id for job_id in ids if job_id not in world.jobs],
+        "differences": rows,
+        "shared": 41,
+        "currency": "EUR",
+    }
+
+
+def figures(world: World, job: Json) -> Json:
+    step = 0 if job["state"] == "queued" else world.step_of(job)
+
+    def known(value_: Any, missing: str = "not_started", estimate: bool = False) -> Json:
+        return {
+            "value": value_ if step else None,
+            "missing": "" if step else missing,
+            "estimate": estimate and step > 0,
+        }
+
+    gpu = {"value": None, "missing": "no_gpu", "estimate": False}
+    has_gpu = bool(job["devices"])
+    last = "nan" if job.get("nan_at") and step >= job["nan_at"] else value("loss", step, job)
+    evals = [value("eval_loss", s, job) for s in range(50, step + 1, 50)]
+    return {
+        "final_loss": known(last),
+        "best_loss": known(
+            min([v for s in range(1, step + 1) if (v := value("loss", s, job)) is not None], default=None)
+        ),
+        "final_eval_loss": known(evals[-1])
+        if evals
+        else {"value": None, "missing": "no_evaluation", "estimate": False},
+        "best_eval_loss": known(min(evals))
+        if evals
+        else {"value": None, "missing": "no_evaluation", "estimate": False},
+        "tokens_per_second": known(17950.0),
+        "mfu": known(0.412, estimate=True) if has_gpu else gpu,
+        "peak_memory_bytes": known(141.2 * GIB) if has_gpu else gpu,
+        "tokens": known(step * 32768.0),
+        "hours": known(step * 1.76 / 3600),
+        "kwh": known(step * 0.0021, estimate=True) if has_gpu else gpu,
+        "cost": known(step * 0.004) if has_gpu else gpu,
+    }
+
+
 # ---- Routes ----
 
 
@@ -614,11 +672,18 @@ def _add_reads(app: FastAPI, world: World) -> None:
 
     @app.get("/api/runs")
     def runs(
-        q: str = "", state: str = "", limit: int = 50, offset: int = 0, sort: str = "created", order: str = "desc"
+        q: str = "",
+        state: str = "",
+        limit: int = 50,
+        offset: int = 0,
+        sort: str = "created",
+        order: str = "desc",
+        tag: str = "",
     ) -> Json:
         wanted = [part for part in state.split(",") if part]
         found = [public(world, job) for job in world.jobs.values() if q.lower() in (job["name"] + job["model"]).lower()]
         found = [job for job in found if not wanted or job["state"] in wanted]
+        found = [job for job in found if not tag or tag in job["tags"]]
         order_of = {
             "created": lambda j: j["created_at"],
             "name": lambda j: j["name"],
@@ -626,6 +691,19 @@ def _add_reads(app: FastAPI, world: World) -> None:
         }
         found.sort(key=order_of.get(sort, order_of["created"]), reverse=order == "desc")
         return {"total": len(found), "runs": found[offset : offset + limit]}
+
+    @app.get("/api/tags")
+    def tags() -> Json:
+        found = [tag for job in world.jobs.values() for tag in job["tags"]]
+        return {"tags": [{"tag": tag, "n": found.count(tag)} for tag in dict.fromkeys(found)]}
+
+    @app.get("/api/preferences")
+    def preferences() -> Json:
+        return world.preferences
+
+    @app.get("/api/compare")
+    def compare(runs: str = "") -> Any:
+        return compared(world, runs.split(","))
 
     @app.get("/api/runs/{job_id}")
     def run(job_id: str) -> Any:
@@ -690,6 +768,11 @@ def _add_reads(app: FastAPI, world: World) -> None:
 
 
 def _add_actions(app: FastAPI, world: World) -> None:
+    @app.post("/api/preferences")
+    async def keep(request: Request) -> Json:
+        world.preferences = await request.json()
+        return world.preferences
+
     @app.post("/api/runs/{job_id}/{action}")
     async def act(job_id: str, action: str, request: Request) -> Any:
         body = await request.json()

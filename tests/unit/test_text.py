@@ -27,6 +27,7 @@ BUILT = (
 )
 BUILT += ("tune.list", "tune.state", "tune.event", "tune.column", "tune.outcome")
 BUILT += ("chart", "chart.none", "series", "group", "axis", "marker", "log.level", "resume", "ago", "gap")
+BUILT += ("compare.no_axis", "figure", "missing")
 PHASES = ("importing", "parsing", "tokenizing", "loading", "training", "evaluating", "saving", "finishing")
 
 
@@ -64,6 +65,7 @@ def test_no_text_is_empty_or_left_in_the_other_language() -> None:
         "token",
         " · ",
         "{used} / {total}",
+        "– {names}：{why}",
     }
     for key, words in zh.TEXT.items():
         assert words.strip() or key == "list.separator"
@@ -87,7 +89,16 @@ def test_every_value_that_builds_a_key_has_its_text() -> None:
     keys += [f"gap.{gap}" for gap in Gap]
     keys += [f"phase.{phase}" for phase in PHASES]
     keys += [f"stop.{mode}{part}" for mode in StopMode for part in ("", ".help")]
+    keys += [f"missing.{reason}" for reason in missing_reasons()]
     assert [key for key in keys if key not in en.TEXT] == []
+
+
+def missing_reasons() -> set[str]:
+    """Every reason that services/comparison.py can give."""
+    code = (UI.parent / "backend" / "services" / "comparison.py").read_text(encoding="utf-8")
+    found = set(re.findall(r"\"((?:not|no|never|tokens_not|model)_[a-z_]+)\"", code))
+    assert len(found) > 7
+    return found
 
 
 def test_every_text_is_used() -> None:

@@ -10,6 +10,7 @@ const PAGES = {
   runs: () => import("./runs.js"),
   run: () => import("./run.js"),
   tune: () => import("./tune.js"),
+  compare: () => import("./compare.js"),
 };
 
 let config = null;

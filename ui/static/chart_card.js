@@ -6,9 +6,9 @@ import { seriesName } from "./chart_defs.js";
 import { clippedRange, joinByStep, mapSteps, oddSpans, smooth, smoothingSpan, toCsv } from "./series.js";
 import { t } from "./text.js";
 import { token } from "./theme.js";
-import { button, dialog, iconButton } from "./widgets.js";
+import { button, dialog, iconButton, save } from "./widgets.js";
 
-const PALETTE = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+export const PALETTE = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 const TABLE_ROWS = 500;
 const ODD_SHOWN = 30;
 const FORMATS = {
@@ -17,7 +17,8 @@ const FORMATS = {
 const PLOTLY_CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false, showTips: false };
 
 /**
- * `context`: the section that owns the card: {prefs, source(key), axisSeries(), axisTitle(), range(), markers(), onZoom(range), exact(keys), hover(card, x)}.
+ * `context`: the section that owns the card: {prefs, source(key), axisSeries(key), axisTitle(), range(), markers(), onZoom(range), exact(keys), hover(card, x)}.
+ * It may have its own words and colours for the lines: nameOf(key), styleOf(key) -> {colour, dash}, isHidden(key) and, with `ownLegend`, its own legend.
  * `source` gives what is drawn now (the zoomed series or the whole one).
  */
 export class ChartCard {
@@ -54,7 +55,17 @@ export class ChartCard {
   }
 
   hidden(key) {
+    if (this.context.isHidden) return this.context.isHidden(key);
     return (this.context.prefs.hidden[this.chart.id] ?? []).includes(key);
+  }
+
+  nameOf(key) {
+    return this.context.nameOf?.(key) ?? seriesName(key);
+  }
+
+  /** Name of the line's colour in the theme, and its dash. */
+  styleOf(key) {
+    return this.context.styleOf?.(key) ?? { colour: PALETTE[this.chart.keys.indexOf(key) % PALETTE.length], dash: "solid" };
   }
 
   toggleLog() {
@@ -79,7 +90,7 @@ export class ChartCard {
   /** A line without axes, at once: the numbers are there before the chart library is. */
   preview() {
     if (this.drawn) return; // never in place of the real picture
-    const series = this.context.source(this.chart.keys[0]);
+    const series = this.chart.keys.map((key) => this.context.source(key)).find((found) => found?.x.length);
     if (series) replace(this.plot, sparkline(series.y, { width: 400, height: 180, label: this.chart.title }));
     this.drawValue();
     this.drawLegend();
@@ -122,35 +133,35 @@ export class ChartCard {
   lines(key) {
     const series = this.context.source(key);
     if (!series?.x.length) return [];
-    const x = this.context.axisSeries() ? mapSteps(series.x, this.context.axisSeries()) : series.x;
-    const colour = token(PALETTE[this.chart.keys.indexOf(key) % PALETTE.length]);
-    const name = seriesName(key);
+    const axis = this.context.axisSeries(key);
+    const x = axis ? mapSteps(series.x, axis) : series.x;
+    const style = this.styleOf(key);
+    const colour = token(style.colour);
+    const name = this.nameOf(key);
     const base = { type: "scatter", x, connectgaps: false, name, customdata: series.x, hoverlabel: { namelength: -1 } };
     const dots = this.chart.dots?.includes(key) || series.x.length < 3;
     const strength = this.chart.smooth?.includes(key) ? this.context.prefs.smoothing : 0;
     const span = smoothingSpan(strength, series.x[0], series.x[series.x.length - 1]);
     const text = series.y.map((value) => this.format(value));
     const hover = `${escapePlotly(name)}: <b>%{text}</b><extra></extra>`;
-    const raw = { ...base, y: series.y, text, hovertemplate: hover, mode: dots ? "lines+markers" : "lines", marker: { size: dots ? 6 : 4, color: colour }, line: { color: colour, width: 1.6 } };
+    const raw = { ...base, y: series.y, text, hovertemplate: hover, mode: dots ? "lines+markers" : "lines", marker: { size: dots ? 6 : 4, color: colour }, line: { color: colour, width: 1.6, dash: style.dash } };
     if (!(span > 0) || series.x.length < 5) return [raw];
     const mean = smooth(series.x, series.y, span);
     return [
-      { ...raw, mode: "lines", opacity: 0.28, line: { color: colour, width: 1 } },
-      { ...base, y: mean, text: mean.map((value) => this.format(value)), mode: "lines", line: { color: colour, width: 2.2 }, hovertemplate: `${escapePlotly(t("series.smoothed", { name }))}: <b>%{text}</b><extra></extra>` },
+      { ...raw, mode: "lines", opacity: 0.28, line: { color: colour, width: 1 }, ...(this.context.ownLegend ? { hoverinfo: "skip", hovertemplate: null } : {}) },
+      { ...base, y: mean, text: mean.map((value) => this.format(value)), mode: "lines", line: { color: colour, width: 2.2, dash: style.dash }, hovertemplate: `${escapePlotly(t("series.smoothed", { name }))}: <b>%{text}</b><extra></extra>` },
     ];
   }
 
   /** Checkpoints, resumes and stops on the lower edge; values that are not numbers on the upper one. */
   markerTrace() {
-    const axis = this.context.axisSeries();
-    const place = (steps) => (axis ? mapSteps(steps, axis) : steps);
     const markers = this.context.markers();
     const odd = this.odd();
-    const steps = [...markers.map((marker) => marker.step), ...odd.map((item) => item.from)];
+    const oddPlaces = odd.flatMap((item) => this.place([item.from], item.key));
     return {
       type: "scatter", mode: "markers", yaxis: "y2", cliponaxis: false, showlegend: false,
-      x: place(steps), y: [...markers.map(() => 0), ...odd.map(() => 1)],
-      text: [...markers.map(markerText), ...odd.map(oddText)].map(escapePlotly),
+      x: [...this.place(markers.map((marker) => marker.step)), ...oddPlaces], y: [...markers.map(() => 0), ...odd.map(() => 1)],
+      text: [...markers.map(markerText), ...odd.map((item) => oddText(item, this.nameOf(item.key)))].map(escapePlotly),
       hovertemplate: "%{text}<extra></extra>",
       marker: {
         size: [...markers.map(() => 8), ...odd.map(() => 9)], line: { width: 1.5, color: token("surface") },
@@ -175,7 +186,7 @@ export class ChartCard {
       xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), uirevision: zoom, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
-      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...this.odd().map((item) => this.band(item))],
+      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item)))],
     };
   }
 
@@ -185,9 +196,14 @@ export class ChartCard {
     return visible.flatMap((key) => oddSpans(this.context.source(key)).map((span) => ({ ...span, key }))).slice(0, ODD_SHOWN);
   }
 
-  band({ from, to }) {
-    const axis = this.context.axisSeries();
-    const [x0, x1] = axis ? mapSteps([from, to], axis) : [from, to];
+  /** Where `steps` of a line lie on the horizontal axis. */
+  place(steps, key = null) {
+    const axis = this.context.axisSeries(key);
+    return axis ? mapSteps(steps, axis) : steps;
+  }
+
+  band({ from, to, key }) {
+    const [x0, x1] = this.place([from, to], key);
     return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: token("bad"), opacity: 0.12, line: { width: 0 } };
   }
 
@@ -202,12 +218,12 @@ export class ChartCard {
   }
 
   rule(marker) {
-    const axis = this.context.axisSeries();
-    const x = axis ? mapSteps([marker.step], axis)[0] : marker.step;
+    const [x] = this.place([marker.step]);
     return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, layer: "below", line: { width: 1, dash: "dot", color: token(MARKER_COLOURS[marker.kind]) } };
   }
 
   drawValue() {
+    if (this.context.ownLegend) return; // of several runs none is the chart's value
     const key = this.chart.keys.find((name) => !this.hidden(name)) ?? this.chart.keys[0];
     const whole = this.context.whole(key);
     const odd = whole?.odd.get(whole.x.at(-1));
@@ -217,19 +233,19 @@ export class ChartCard {
   }
 
   drawLegend() {
-    show(this.legend, this.chart.keys.length > 1);
-    if (this.chart.keys.length < 2) return;
+    const wanted = this.chart.keys.length > 1 && !this.context.ownLegend;
+    show(this.legend, wanted);
+    if (!wanted) return;
     keyed(this.legend, this.chart.keys, (key) => key, (key) => {
       const swatch = h("i", {});
-      swatch.style.background = `var(--td-${PALETTE[this.chart.keys.indexOf(key) % PALETTE.length]})`;
-      return h("button", { type: "button", class: "td-legend-item", onclick: () => this.toggleSeries(key) }, swatch, h("span", {}, seriesName(key)));
+      swatch.style.background = `var(--td-${this.styleOf(key).colour})`;
+      return h("button", { type: "button", class: "td-legend-item", onclick: () => this.toggleSeries(key) }, swatch, h("span", {}, this.nameOf(key)));
     }, (node, key) => setAttr(node, "aria-pressed", this.hidden(key) ? "false" : "true"));
   }
 
   spoken() {
-    const key = this.chart.keys[0];
-    const series = this.context.whole(key);
-    const known = (series?.y ?? []).filter((value) => value !== null);
+    const keys = this.context.ownLegend ? this.chart.keys : this.chart.keys.slice(0, 1);
+    const known = keys.flatMap((key) => this.context.whole(key)?.y ?? []).filter((value) => value !== null);
     if (!known.length) return this.chart.title;
     return t("chart.spoken", { title: this.chart.title, last: this.format(known[known.length - 1]), low: this.format(known.reduce((a, b) => Math.min(a, b))), high: this.format(known.reduce((a, b) => Math.max(a, b))), n: known.length });
   }
@@ -240,22 +256,31 @@ export class ChartCard {
 
   async rows() {
     const exact = await this.context.exact(this.chart.keys);
-    return joinByStep(Object.entries(exact));
+    return joinByStep(Object.entries(exact).map(([key, series]) => [this.columnOf(key), series]));
+  }
+
+  columnOf(key) {
+    return this.context.columnOf?.(key) ?? key;
+  }
+
+  columns() {
+    return this.chart.keys.filter((key) => !this.context.isHidden?.(key)).map((key) => this.columnOf(key));
   }
 
   async showTable() {
     const all = await this.rows();
     const rows = all.slice(-TABLE_ROWS).reverse();
-    const columns = ["step", ...this.chart.keys];
+    const columns = ["step", ...this.columns()];
+    const names = new Map(this.chart.keys.map((key) => [this.columnOf(key), this.nameOf(key)]));
     const cell = (row, name) => h("td", {}, name === "step" ? f.integer(row.step) : row[name] === undefined || row[name] === "" ? f.DASH : typeof row[name] === "number" ? String(row[name]) : row[name]);
     await dialog({
       title: this.chart.title, cancel: t("close"), actions: [],
-      body: h("div", { class: "td-table-box td-table-scroll", tabindex: 0 }, h("table", { class: "td-table" }, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name === "step" ? t("axis.step") : seriesName(name))))), h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((name) => cell(row, name))))))),
+      body: h("div", { class: "td-table-box td-table-scroll", tabindex: 0 }, h("table", { class: "td-table" }, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name === "step" ? t("axis.step") : names.get(name))))), h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((name) => cell(row, name))))))),
     });
   }
 
   async saveCsv() {
-    save(`${this.fileName()}.csv`, new Blob([toCsv(await this.rows(), ["step", ...this.chart.keys])], { type: "text/csv" }));
+    save(`${this.fileName()}.csv`, new Blob([toCsv(await this.rows(), ["step", ...this.columns()])], { type: "text/csv" }));
   }
 
   async saveJson() {
@@ -284,8 +309,8 @@ function markerText(marker) {
   return t(`marker.${marker.kind}`, { step: marker.step, text: marker.text ?? "", time: f.duration(marker.seconds) });
 }
 
-function oddText({ key, word, from, to }) {
-  const params = { name: seriesName(key), word: f.number(word), from: f.integer(from), to: f.integer(to) };
+function oddText({ word, from, to }, name) {
+  const params = { name, word: f.number(word), from: f.integer(from), to: f.integer(to) };
   return t(from === to ? "marker.odd" : "marker.odd_span", params);
 }
 
@@ -308,12 +333,6 @@ function byteTicks(values) {
 /** Plotly reads some markup in texts: data is shown literally. */
 function escapePlotly(text) {
   return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-function save(name, blob) {
-  const link = h("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 /** A small menu under a button; Escape and a click elsewhere close it. */

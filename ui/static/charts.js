@@ -1,23 +1,18 @@
 // Turns a run's series into the grid of charts: one axis, one zoom, one smoothing for all, drawn only where they can be seen.
 
-import { asset, rememberInAddress } from "./app.js";
+import { rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
-import { ChartCard } from "./chart_card.js";
-import { chartsFor, figuresOf, GROUPS } from "./chart_defs.js";
-import { h, icon, keyed, replace, setAttr, setText, show } from "./dom.js";
+import { chartsFor, figuresOf } from "./chart_defs.js";
+import { ChartGrid } from "./chart_grid.js";
+import { h, icon, replace, show } from "./dom.js";
 import * as f from "./format.js";
 import { isActive } from "./jobs.js";
 import { appendPoints, makeSeries, stepAt } from "./series.js";
 import { t } from "./text.js";
-import { onTheme } from "./theme.js";
 import { button, emptyNote, toast } from "./widgets.js";
 
-const PREFS = "tunedeck.charts";
-const DEFAULTS = { smoothing: 50, axis: "step", clip: false, hidden: {}, log: {} };
 const PIXELS = 1_200;
-const EXACT_PIXELS = 20_000;
-const FASTEST_MS = 300;
-const BUSY_SHARE = 5; // drawing may take one fifth of the time: a slow machine gets fewer pictures, never a frozen page
+const EVERY_POINT = 0;
 const START = ["importing", "parsing", "tokenizing", "loading", "training"];
 const AXES = { step: null, time: "elapsed_seconds", tokens: "tokens" };
 
@@ -25,47 +20,21 @@ export function chartsSection(id) {
   return new Charts(id);
 }
 
-class Charts {
+class Charts extends ChartGrid {
   constructor(id) {
+    super();
     this.id = id;
     this.base = {}; // key -> series of the whole run, thinned
     this.zoomed = null; // {from, to, series} in steps, exact at this zoom
     this.marks = [];
-    this.cards = new Map();
-    this.dirty = new Set();
-    this.inView = new Set();
-    this.isVisible = true;
-    this.cost = 0;
-    this.prefs = { ...DEFAULTS, ...JSON.parse(localStorage.getItem(PREFS) ?? "{}") };
-    this.zoomFromAddress();
+    this.recallZoom();
     this.build();
     this.watch();
-    fetchPlotly();
   }
 
   build() {
-    const strength = h("output", { class: "td-muted" });
-    const slider = h("input", { type: "range", min: 0, max: 99, value: this.prefs.smoothing, "aria-label": t("chart.smoothing") });
-    const say = () => setText(strength, slider.value === "0" ? t("chart.smoothing.off") : slider.value);
-    slider.addEventListener("input", () => {
-      this.setPref("smoothing", Number(slider.value));
-      say();
-      this.everything();
-    });
-    say();
-    const clip = h("input", { type: "checkbox", checked: this.prefs.clip, onchange: () => {
-      this.setPref("clip", clip.checked);
-      this.everything();
-    } });
-    this.axisButtons = Object.keys(AXES).map((name) => h("button", { type: "button", class: "td-segment", dataset: { axis: name }, onclick: () => this.setAxis(name) }, t(`axis.${name}`)));
-    this.resetButton = button(t("chart.reset_zoom"), { iconName: "search", onclick: () => this.zoom(null) });
-    this.toolbar = h("div", { class: "td-toolbar td-chart-bar" },
-      h("div", { class: "td-segments", role: "group", "aria-label": t("axis.label") }, this.axisButtons),
-      h("label", { class: "td-inline" }, h("span", {}, t("chart.smoothing")), slider, strength),
-      h("label", { class: "td-inline", title: t("chart.clip.help") }, clip, h("span", {}, t("chart.clip"))),
-      h("span", { class: "td-grow" }), this.resetButton);
+    this.buildToolbar();
     this.empty = h("div", {});
-    this.groups = h("div", {});
     this.tailText = h("pre", { class: "td-tail-lines", tabindex: 0, "aria-label": t("log.latest") });
     this.tailMore = button(t("log.open"), { kind: "quiet", iconName: "log" });
     this.tail = h("section", { class: "td-section td-tail", hidden: true }, h("div", { class: "td-section-head" }, h("h2", {}, icon("log"), h("span", {}, t("log.latest"))), this.tailMore), this.tailText);
@@ -74,25 +43,12 @@ class Charts {
     this.markAxis();
   }
 
-  watch() {
-    this.intersection = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        const card = this.cards.get(entry.target.dataset.chart);
-        if (entry.isIntersecting) this.inView.add(card);
-        else this.inView.delete(card);
-      }
-      this.schedule();
-    }, { rootMargin: "200px" });
-    this.sizes = new ResizeObserver((entries) => {
-      for (const entry of entries) {
-        const card = this.cards.get(entry.target.closest(".td-chart")?.dataset.chart);
-        if (card && entry.contentRect.width !== card.width) {
-          card.width = entry.contentRect.width;
-          if (card.drawn) this.mark(card);
-        }
-      }
-    });
-    this.stopTheme = onTheme(() => this.everything());
+  axisNames() {
+    return Object.keys(AXES);
+  }
+
+  isZoomed() {
+    return Boolean(this.zoomed);
   }
 
   setDetail(detail) {
@@ -118,12 +74,7 @@ class Charts {
     this.everything();
     this.drawEmpty();
     this.fetchRanks();
-    afterPaint().then(loadPlotly).then(() => this.mayDraw(), () => toast(t("chart.library"), "bad"));
-  }
-
-  mayDraw() {
-    for (const card of this.cards.values()) if (!card.drawn) this.dirty.add(card);
-    this.schedule();
+    this.drawSoon();
   }
 
   append(rows, markers) {
@@ -163,17 +114,7 @@ class Charts {
   }
 
   layCards() {
-    const charts = chartsFor(Object.keys(this.base).filter((key) => this.base[key].x.length > 0));
-    for (const chart of charts) {
-      const card = this.cards.get(chart.id);
-      if (card) card.chart = chart;
-      else this.addCard(chart);
-    }
-    const groups = GROUPS.map((name) => ({ name, charts: charts.filter((chart) => chart.group === name) })).filter((group) => group.charts.length);
-    keyed(this.groups, groups, (group) => group.name,
-      (group) => h("section", { class: "td-section" }, h("h2", { class: group.name === "main" ? "td-offscreen" : "" }, t(`group.${group.name}`)), h("div", { class: "td-grid" })),
-      (node, group) => keyed(node.lastChild, group.charts, (chart) => chart.id, (chart) => this.cards.get(chart.id).node));
-    show(this.toolbar, charts.length > 0);
+    this.lay(chartsFor(Object.keys(this.base).filter((key) => this.base[key].x.length > 0)));
     this.drawFigures();
   }
 
@@ -186,13 +127,6 @@ class Charts {
     replace(this.figures, h("h2", {}, t("chart.figures")), h("dl", { class: "td-pairs" }, rows.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, f.number(value, 6))))));
   }
 
-  addCard(chart) {
-    const card = new ChartCard(chart, this);
-    this.cards.set(chart.id, card);
-    this.intersection.observe(card.node);
-    this.sizes.observe(card.plot);
-  }
-
   // What a card asks its owner for.
   whole(key) {
     return this.base[key];
@@ -203,7 +137,7 @@ class Charts {
   }
 
   axisSeries() {
-    const key = AXES[this.prefs.axis];
+    const key = AXES[this.axis()];
     if (!key) return null;
     const series = this.base[key];
     if (!series?.x.length) return null;
@@ -212,13 +146,13 @@ class Charts {
   }
 
   axisScale() {
-    if (this.prefs.axis !== "time") return 1;
+    if (this.axis() !== "time") return 1;
     const total = this.base.elapsed_seconds?.y.at(-1) ?? 0;
     return total > 3 * 86_400 ? 86_400 : total > 2 * 3_600 ? 3_600 : total > 180 ? 60 : 1;
   }
 
   axisTitle() {
-    if (this.prefs.axis !== "time") return t(`axis.${this.prefs.axis}.title`);
+    if (this.axis() !== "time") return t(`axis.${this.axis()}.title`);
     return t("axis.time.title", { unit: t({ 1: "unit.s", 60: "unit.min", 3600: "unit.h", 86400: "unit.d" }[this.axisScale()]) });
   }
 
@@ -240,7 +174,7 @@ class Charts {
 
   /** Changes with every zoom: tells the chart library to take our range instead of its own memory of a drag. */
   zoomName() {
-    return this.zoomed ? `${this.prefs.axis} ${this.zoomed.from} ${this.zoomed.to}` : this.prefs.axis;
+    return this.zoomed ? `${this.axis()} ${this.zoomed.from} ${this.zoomed.to}` : this.axis();
   }
 
   markers() {
@@ -254,27 +188,8 @@ class Charts {
 
   async exact(keys) {
     const span = this.zoomed ? `&from=${this.zoomed.from}&to=${this.zoomed.to}` : "";
-    const answer = await get(runPath(this.id, `/series?keys=${keys.map(encodeURIComponent).join(",")}&px=${EXACT_PIXELS}${span}`));
+    const answer = await get(runPath(this.id, `/series?keys=${keys.map(encodeURIComponent).join(",")}&px=${EVERY_POINT}${span}`));
     return Object.fromEntries(Object.entries(answer.series).map(([key, value]) => [key, makeSeries(value)]));
-  }
-
-  setPref(name, value) {
-    this.prefs[name] = value;
-    localStorage.setItem(PREFS, JSON.stringify(this.prefs));
-  }
-
-  /** The other charts show the same place: a thin line and their own values. */
-  hover(card, x) {
-    this.hovered = { card, x };
-    if (this.hovering) return;
-    this.hovering = requestAnimationFrame(() => {
-      this.hovering = 0;
-      for (const other of this.inView) {
-        if (other === this.hovered.card || !other.drawn) continue;
-        if (this.hovered.x === null || this.hovered.x === undefined) window.Plotly.Fx.unhover(other.plot);
-        else window.Plotly.Fx.hover(other.plot, { xval: this.hovered.x }, ["xy"]);
-      }
-    });
   }
 
   onZoom(range) {
@@ -286,15 +201,32 @@ class Charts {
   zoom(range) {
     if (!range && !this.zoomed) return;
     this.zoomed = range ? { from: Math.floor(Math.min(...range)), to: Math.ceil(Math.max(...range)), series: null } : null;
+    this.rememberZoom();
     rememberInAddress({ x: this.zoomed ? `${this.zoomed.from}-${this.zoomed.to}` : "" });
     show(this.resetButton, Boolean(this.zoomed));
     if (this.zoomed) this.fetchZoom();
     else this.everything();
   }
 
-  zoomFromAddress() {
+  /** From the address (a shared link), else where this person left the run. */
+  recallZoom() {
     const found = /^(\d+)-(\d+)$/.exec(new URLSearchParams(location.search).get("x") ?? "");
-    if (found) this.zoomed = { from: Number(found[1]), to: Number(found[2]), series: null };
+    const [from, to] = found ? found.slice(1).map(Number) : this.prefs.zooms[this.id] ?? [];
+    if (Number.isFinite(from) && from < to) this.zoomed = { from, to, series: null };
+  }
+
+  takePrefs() {
+    super.takePrefs();
+    if (this.zoomed || this.closed) return; // an address wins over memory
+    this.recallZoom();
+    if (!this.zoomed) return;
+    this.markAxis();
+    if (Object.keys(this.base).length) this.fetchZoom(); // else with the first points
+  }
+
+  rememberZoom() {
+    const { [this.id]: _, ...others } = this.prefs.zooms;
+    this.setPref("zooms", this.zoomed ? { ...others, [this.id]: [this.zoomed.from, this.zoomed.to] } : others);
   }
 
   async fetchZoom() {
@@ -308,69 +240,6 @@ class Charts {
       toast(error.message, "bad"); // the thinned picture of the range stays
     }
     this.everything();
-  }
-
-  setAxis(name) {
-    this.setPref("axis", name);
-    this.markAxis();
-    this.everything();
-  }
-
-  markAxis() {
-    for (const item of this.axisButtons) setAttr(item, "aria-pressed", item.dataset.axis === this.prefs.axis ? "true" : "false");
-    show(this.resetButton, Boolean(this.zoomed));
-  }
-
-  /** A person's choice is drawn at once; news waits for its turn. */
-  everything() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.drawnAt = undefined;
-    for (const card of this.cards.values()) {
-      this.dirty.add(card);
-      card.preview(); // until it is drawn: at once for those in view, when scrolled to for the rest
-    }
-    this.schedule();
-  }
-
-  mark(card) {
-    this.dirty.add(card);
-    this.schedule();
-  }
-
-  schedule() {
-    if (this.timer || this.closed) return;
-    const wait = Math.max(FASTEST_MS, this.cost * BUSY_SHARE) - (performance.now() - (this.drawnAt ?? -1e9));
-    this.timer = setTimeout(() => this.pass(), Math.max(0, wait));
-  }
-
-  pass() {
-    this.timer = null;
-    if (this.closed || !this.isVisible || document.hidden || !window.Plotly) return;
-    const turn = [...this.dirty].filter((card) => this.inView.has(card));
-    let cost = 0;
-    const next = () => {
-      if (this.closed) return;
-      const card = turn.shift();
-      if (card) {
-        const start = performance.now();
-        this.dirty.delete(card);
-        card.draw();
-        cost += performance.now() - start;
-        this.timer = setTimeout(next, 0); // one chart a task: clicks and scrolling come between
-        return;
-      }
-      this.timer = null;
-      this.cost = cost;
-      this.drawnAt = performance.now();
-      if ([...this.dirty].some((other) => this.inView.has(other))) this.schedule();
-    };
-    next();
-  }
-
-  visible(on) {
-    this.isVisible = on;
-    if (on) this.schedule();
   }
 
   drawEmpty() {
@@ -394,15 +263,6 @@ class Charts {
     show(this.tail, lines.length > 0);
     replace(this.tailText, lines.map((line) => h("div", { class: line.level ? `td-log-${line.level}` : "" }, line.text || "\u00a0")));
   }
-
-  close() {
-    this.closed = true;
-    clearTimeout(this.timer);
-    this.intersection.disconnect();
-    this.sizes.disconnect();
-    this.stopTheme();
-    for (const card of this.cards.values()) card.close();
-  }
 }
 
 /** The way to the first step: [{phase, seconds, state: done, now or next}]. */
@@ -417,26 +277,4 @@ function phaseSteps({ headline = {}, segments = [], job }) {
 function phaseList(phases) {
   return h("ol", { class: "td-steps" }, phases.map(({ phase, seconds, state }) => h("li", { class: `td-step-${state}`, "aria-current": state === "now" ? "step" : null },
     icon({ done: "succeeded", now: "starting", next: "queued" }[state]), h("span", {}, t(`phase.${phase}`)), h("span", { class: "td-muted" }, seconds === null ? "" : f.duration(seconds)))));
-}
-
-let plotly = null;
-
-/** On its way beside the numbers, without running yet. */
-function fetchPlotly() {
-  const href = asset("plotly");
-  if (!window.Plotly && !document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "preload", as: "script", href }));
-}
-
-/** The next moment at which everything laid out so far has been painted. */
-function afterPaint() {
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0)));
-}
-
-/** The chart library, once, after the numbers and the first lines are on screen: running its 4.8 MB takes a second of the page. */
-function loadPlotly() {
-  plotly ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: asset("plotly"), onload: resolve, onerror: reject });
-    document.head.append(script);
-  });
-  return plotly;
 }

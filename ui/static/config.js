@@ -1,9 +1,9 @@
 // Turns the launch plan and the document a run came from into text to read and copy: exact command, environment, files, YAML.
 
-import { get, runPath } from "./api.js";
+import { get, root, runPath } from "./api.js";
 import { h, replace } from "./dom.js";
 import { t } from "./text.js";
-import { codeBlock, emptyNote } from "./widgets.js";
+import { codeBlock, emptyNote, linkButton } from "./widgets.js";
 
 const EXPORTS = [["llamafactory_cli", "config.cli"], ["shell", "config.shell"]];
 
@@ -19,7 +19,7 @@ export function configSection(id) {
     const key = JSON.stringify([detail.plan, detail.spec_text, exported, detail.segments?.at(-1)?.versions]);
     if (key === drawn) return; // a selection in the text must survive the next number
     drawn = key;
-    replace(node, parts(detail, exported));
+    replace(node, parts(detail, exported, id));
   };
   const ask = async () => {
     if (asked) return;
@@ -42,17 +42,23 @@ export function configSection(id) {
   };
 }
 
-function parts({ plan, spec_text: spec, segments }, exported) {
+function parts({ plan, spec_text: spec, segments }, exported, id) {
   if (!plan && !spec) return emptyNote(t("config.none"), "");
   const files = Object.entries(plan?.files ?? {});
   return [
+    exported?.files && h("div", { class: "td-toolbar" }, linkButton(t("config.export"), root() + runPath(id, "/export.zip"), { iconName: "download", download: "" }), h("span", { class: "td-muted" }, t("config.export.help"))),
     plan && block("config.command", "config.command.help", codeBlock(commandText(plan), { label: t("config.command"), wrap: true })),
     exported && EXPORTS.filter(([key]) => exported[key]).map(([key, label]) => disclose(t(label), codeBlock(exported[key], { label: t(label), wrap: true }))),
     plan && environment(plan),
     spec && block("config.spec", "config.spec.help", codeBlock(spec, { label: "spec.yaml", limit: true })),
-    files.length > 0 && h("section", { class: "td-section" }, h("h2", {}, t("config.files")), files.map(([path, text]) => disclose(path, codeBlock(text, { label: path, limit: true })))),
+    files.length > 0 && h("section", { class: "td-section" }, h("h2", {}, t("config.files")), scripts(exported), files.map(([path, text]) => disclose(path, codeBlock(text, { label: path, limit: true })))),
     versions(segments?.at(-1)?.versions),
   ];
+}
+
+/** The scripts of the export, to look at before they are taken home. */
+function scripts(exported) {
+  return Object.entries(exported?.files ?? {}).filter(([name]) => name === "job.sbatch" || name === "run.sh").map(([name, text]) => disclose(name, codeBlock(text, { label: name, limit: true })));
 }
 
 function block(title, help, content) {

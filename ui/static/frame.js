@@ -24,7 +24,7 @@ export function startFrame(element, { page, href, swapLanguage }) {
     h("div", { class: "td-top-right" }, strip, connectionPill(), language, themeButton(), create)));
   const mark = (name) => {
     for (const link of [...links, create]) {
-      const here = link.dataset.page === name || (name === "run" && link.dataset.page === "runs");
+      const here = link.dataset.page === name || (["run", "compare"].includes(name) && link.dataset.page === "runs");
       setAttr(link, "aria-current", here ? "page" : null);
     }
     followHost(name === "run" ? "slow" : "live");

@@ -62,8 +62,9 @@ export function whenText(job) {
   return t("job.created_ago", { ago: f.ago(job.created_at) });
 }
 
-export function tags(job) {
-  return (job.tags ?? []).map((tag) => h("span", { class: "td-tag" }, tag));
+/** `onTag(tag)`: what a click on a tag does; without it tags are only shown. */
+export function tags(job, onTag = null) {
+  return (job.tags ?? []).map((tag) => (onTag ? h("button", { type: "button", class: "td-tag td-tag-button", title: t("runs.tag.only", { tag }), onclick: () => onTag(tag) }, tag) : h("span", { class: "td-tag" }, tag)));
 }
 
 /** Asks which of the three ways to stop, says what each keeps, then asks the server. Resolves when the dialog closes. */

@@ -2,8 +2,10 @@
 
 import { href, navigate } from "./app.js";
 import { get, post, runPath } from "./api.js";
+import { pickRuns } from "./compare_picker.js";
 import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
+import { notesDialog } from "./notes.js";
 import { resumeDialog } from "./resume.js";
 import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
 import { lang, t } from "./text.js";
@@ -49,7 +51,7 @@ function build(id) {
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"),
-    link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
+    compare: button(t("compare.with"), { iconName: "table" }), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
     ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
@@ -63,7 +65,7 @@ function build(id) {
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
-      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.tune, parts.annotate, parts.link, parts.remove)),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }
@@ -72,6 +74,7 @@ function wire(parts, current, head) {
   parts.stop.addEventListener("click", () => stopDialog(current().job));
   parts.cancel.addEventListener("click", () => cancelDialog(current().job));
   parts.resume.addEventListener("click", () => head.resume(null));
+  parts.compare.addEventListener("click", () => pickRuns([current().job.id], (ids) => navigate(href("compare", { runs: ids.join(",") }))));
   parts.link.addEventListener("click", () => copyText(location.href));
   parts.annotate.addEventListener("click", () => notesDialog(current().job, head.updateJob));
   parts.remove.addEventListener("click", () => deleteDialog(current().job));
@@ -181,19 +184,6 @@ async function showCause(box, job, message) {
 function firstErrors(lines) {
   const at = lines.findIndex((line) => line.level === "error");
   return at < 0 ? [] : lines.slice(Math.max(0, at - 2), at + ERROR_LINES);
-}
-
-function notesDialog(job, done) {
-  const notes = h("textarea", { class: "td-input", rows: 5, value: job.notes ?? "" });
-  const labels = h("input", { class: "td-input td-input-wide", value: (job.tags ?? []).join(", ") });
-  return dialog({
-    title: t("notes.title"),
-    body: [h("label", { class: "td-field" }, h("span", {}, t("notes.notes")), notes), h("label", { class: "td-field" }, h("span", {}, t("notes.tags")), labels)],
-    actions: [{ label: t("notes.save"), kind: "primary", run: async () => {
-      const answer = await post(runPath(job.id, "/notes"), { notes: notes.value.trim(), tags: labels.value.split(/[,，]/).map((tag) => tag.trim()).filter(Boolean) });
-      done(answer.job);
-    } }],
-  });
 }
 
 function deleteDialog(job) {

@@ -12,8 +12,9 @@ import { busyWhile, button, emptyNote, iconButton, linkButton, problemNote, prog
 const PAGE_SIZE = 50;
 const TYPING_MS = 250;
 const REFRESH_MS = 2_000;
+const picked = new Map(); // id -> name of the runs to compare, kept while the person goes through pages and searches
 const STATES = ["running", "queued", "succeeded", "failed", "cancelled", "lost"];
-const COLUMNS = [["state", ""], ["name", "name"], ["progress", ""], ["loss", "loss"], ["time", "duration"], ["created", "created"], ["actions", ""]];
+const COLUMNS = [["select", ""], ["state", ""], ["name", "name"], ["progress", ""], ["loss", "loss"], ["time", "duration"], ["created", "created"], ["actions", ""]];
 
 export function open(main, query) {
   const page = build(main);
@@ -50,10 +51,17 @@ function build(main) {
   page.table = h("table", { class: "td-table td-runs" }, h("caption", { class: "td-offscreen" }, t("runs.title")), h("thead", {}, h("tr", {}, page.headings)), page.body);
   page.note = h("div", {}, skeleton(6));
   page.pager = h("div", { class: "td-pager" });
+  page.tagSelect = h("select", { class: "td-input", "aria-label": t("runs.tag"), hidden: true, onchange: () => page.change({ tag: page.tagSelect.value, page: 0 }) });
+  page.picked = h("span", { role: "status" });
+  page.compareButton = linkButton(t("compare.button"), "", { kind: "primary", iconName: "chart" });
+  page.bar = h("div", { class: "td-pick-bar", hidden: true }, page.picked, page.compareButton, button(t("runs.unpick"), { onclick: () => {
+    picked.clear();
+    page.redraw();
+  } }));
   main.append(h("div", { class: "td-page" },
     h("div", { class: "td-page-head" }, h("h1", {}, t("runs.title"))),
-    h("div", { class: "td-toolbar" }, h("label", { class: "td-search" }, icon("search"), page.search), page.chips, page.count),
-    h("div", { class: "td-table-box td-cards-table" }, page.table), page.note, page.pager));
+    h("div", { class: "td-toolbar" }, h("label", { class: "td-search" }, icon("search"), page.search), page.chips, page.tagSelect, page.count),
+    h("div", { class: "td-table-box td-cards-table" }, page.table), page.note, page.pager, page.bar));
   page.search.addEventListener("input", () => {
     clearTimeout(page.typing);
     page.typing = setTimeout(() => page.change({ q: page.search.value.trim(), page: 0 }), TYPING_MS);
@@ -64,28 +72,37 @@ function build(main) {
 function methods(page) {
   return {
     fromAddress(query) {
-      page.view = { q: query.get("q") ?? "", state: query.get("state") ?? "", sort: query.get("sort") ?? "created", order: query.get("order") ?? "desc", page: Math.max(0, Number(query.get("page") ?? 1) - 1) || 0 };
+      page.view = { q: query.get("q") ?? "", state: query.get("state") ?? "", tag: query.get("tag") ?? "", sort: query.get("sort") ?? "created", order: query.get("order") ?? "desc", page: Math.max(0, Number(query.get("page") ?? 1) - 1) || 0 };
       if (page.search.value.trim() !== page.view.q) page.search.value = page.view.q;
     },
     change(changes) {
       Object.assign(page.view, changes);
-      const { q, state, sort, order, page: at } = page.view;
-      rememberInAddress({ q, state, sort: sort === "created" ? "" : sort, order: order === "desc" ? "" : order, page: at ? at + 1 : "" });
+      const { q, state, tag, sort, order, page: at } = page.view;
+      rememberInAddress({ q, state, tag, sort: sort === "created" ? "" : sort, order: order === "desc" ? "" : order, page: at ? at + 1 : "" });
       page.load();
     },
     async load() {
       const request = (page.request = Symbol("request")); // a slow answer to an older question is dropped
-      const { q, state, sort, order, page: at } = page.view;
+      const { q, state, tag, sort, order, page: at } = page.view;
       page.drawChips();
       page.drawHeadings();
+      page.loadTags();
       try {
-        const answer = await get(`/api/runs?${new URLSearchParams({ q, state: state === "running" ? "starting,running,stopping" : state, sort, order, limit: PAGE_SIZE, offset: at * PAGE_SIZE })}`);
+        const answer = await get(`/api/runs?${new URLSearchParams({ q, state: state === "running" ? "starting,running,stopping" : state, sort, order, limit: PAGE_SIZE, offset: at * PAGE_SIZE, ...(tag ? { tag } : {}) })}`);
         if (page.request !== request || page.closed) return;
         Object.assign(page, { runs: answer.runs, total: answer.total, loadedAt: Date.now() });
         page.redraw();
       } catch (error) {
         if (page.request === request && !page.closed) replace(page.note, problemNote(error.message, () => page.load()));
       }
+    },
+    async loadTags() {
+      const answer = await get("/api/tags").catch(() => null); // the list works without
+      if (!answer || page.closed) return;
+      const known = answer.tags.some(({ tag }) => tag === page.view.tag) || !page.view.tag ? answer.tags : [{ tag: page.view.tag, n: 0 }, ...answer.tags];
+      replace(page.tagSelect, h("option", { value: "" }, t("runs.tag.all")), known.map(({ tag, n }) => h("option", { value: tag }, `${tag} (${n})`)));
+      page.tagSelect.value = page.view.tag;
+      show(page.tagSelect, known.length > 0);
     },
     refreshSoon() {
       clearTimeout(page.refresh);
@@ -105,6 +122,17 @@ function methods(page) {
       setText(page.count, page.total ? tn("runs.count", page.total) : "");
       replace(page.note, page.runs.length || !page.loadedAt ? [] : emptyState(page));
       drawPager(page);
+      page.drawBar();
+    },
+    drawBar() {
+      show(page.bar, picked.size > 0);
+      setText(page.picked, tn("runs.picked", picked.size));
+      setAttr(page.compareButton, "href", href("compare", { runs: [...picked.keys()].join(",") }));
+    },
+    pick(job, on) {
+      if (on) picked.set(job.id, job.name);
+      else picked.delete(job.id);
+      page.drawBar();
     },
     drawChips() {
       const counts = page.host?.counts ?? {};
@@ -130,14 +158,14 @@ function methods(page) {
 
 function heading(page, name, sort) {
   const label = t(`runs.column.${name}`);
-  if (!sort) return h("th", { scope: "col", class: `td-col-${name}` }, name === "actions" ? h("span", { class: "td-offscreen" }, label) : label);
+  if (!sort) return h("th", { scope: "col", class: `td-col-${name}` }, name === "actions" || name === "select" ? h("span", { class: "td-offscreen" }, label) : label);
   const flip = () => page.change({ sort, order: page.view.sort === sort && page.view.order === "desc" ? "asc" : "desc", page: 0 });
   return h("th", { scope: "col", class: `td-col-${name}`, dataset: { sort } }, h("button", { type: "button", class: "td-sort", onclick: flip }, label, icon("chevron")));
 }
 
 function emptyState(page) {
-  if (page.view.q || page.view.state) {
-    return emptyNote(t("runs.none_match"), t("runs.none_match.help"), button(t("runs.clear"), { onclick: () => page.change({ q: "", state: "", page: 0 }) || (page.search.value = "") }));
+  if (page.view.q || page.view.state || page.view.tag) {
+    return emptyNote(t("runs.none_match"), t("runs.none_match.help"), button(t("runs.clear"), { onclick: () => page.change({ q: "", state: "", tag: "", page: 0 }) || (page.search.value = "") }));
   }
   return emptyNote(t("runs.empty"), t("runs.empty.help"), linkButton(t("nav.new"), href("new"), { kind: "primary", iconName: "plus" }));
 }
@@ -157,17 +185,24 @@ function row(page) {
   const cell = (name) => h("td", { class: `td-col-${name}`, dataset: { label: t(`runs.column.${name}`) } });
   const cells = Object.fromEntries(COLUMNS.map(([name]) => [name, cell(name)]));
   const parts = { pill: statePill("queued"), title: h("a", {}), tags: h("span", {}), facts: h("div", { class: "td-muted" }), why: h("div", { class: "td-why" }), bar: progressBar(t("job.progress")), steps: h("span", { class: "td-muted" }) };
+  const box = h("input", { type: "checkbox", class: "td-pick-box" });
+  cells.select.append(box);
   cells.state.append(parts.pill);
   cells.name.append(h("div", { class: "td-run-name" }, parts.title, parts.tags), parts.facts, parts.why);
   cells.progress.append(parts.bar, parts.steps);
   const node = h("tr", {}, Object.values(cells));
   const actions = rowActions(page);
   cells.actions.append(actions.node);
+  let shown = null;
+  box.addEventListener("change", () => page.pick(shown, box.checked));
   node.update = (job) => {
+    shown = job;
+    box.checked = picked.has(job.id);
+    setAttr(box, "aria-label", t("runs.pick", { name: job.name }));
     updatePill(parts.pill, job.state);
     setText(parts.title, job.name);
     setAttr(parts.title, "href", href("run", { id: job.id }));
-    replace(parts.tags, tags(job));
+    replace(parts.tags, tags(job, (tag) => page.change({ tag, page: 0 })));
     setText(parts.facts, jobFacts(job));
     drawWhy(parts.why, job);
     drawProgress(parts, job, page.host);

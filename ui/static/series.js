@@ -149,7 +149,7 @@ export function joinByStep(named) {
   return [...rows.values()].sort((a, b) => a.step - b.step);
 }
 
-/** CSV with a header; values are numbers or words without commas. */
+/** CSV with a header; values are numbers or words without commas, names of columns may be anything. */
 export function toCsv(rows, columns) {
-  return [columns.join(","), ...rows.map((row) => columns.map((name) => row[name] ?? "").join(","))].join("\n") + "\n";
+  return [columns.map((name) => (/[",\n\r]/.test(name) ? `"${name.replaceAll('"', '""')}"` : name)).join(","), ...rows.map((row) => columns.map((name) => row[name] ?? "").join(","))].join("\n") + "\n";
 }

@@ -80,6 +80,13 @@ function copyBySelection(text) {
   area.remove();
 }
 
+/** Gives the person a file that the page made. */
+export function save(name, blob) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 let toasts = null;
 
 export function toast(message, kind = "info") {
