@@ -32,6 +32,7 @@ class Settings:
     telemetry_60s_seconds: int = 30 * 86_400
     price_gpu_hour: float | None = None
     price_kwh: float | None = None
+    card_prices: tuple[tuple[str, float], ...] = ()
     currency: str = ""
     power_overhead: float = 1.0
 
@@ -59,6 +60,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         telemetry_60s_seconds=_whole(env, "TUNEDECK_TELEMETRY_60S_SECONDS", 30 * 86_400),
         price_gpu_hour=_number(env, "TUNEDECK_PRICE_GPU_HOUR"),
         price_kwh=_number(env, "TUNEDECK_PRICE_KWH"),
+        card_prices=_card_prices(env, "TUNEDECK_CARD_PRICES"),
         currency=env.get("TUNEDECK_CURRENCY", ""),
         power_overhead=_number(env, "TUNEDECK_POWER_OVERHEAD") or 1.0,
     )
@@ -75,6 +77,15 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
     if not 0 <= value < float("inf"):
         raise InvalidInput(name, found=repr(text), expected="a number, 0 or more, e.g. 2.50")
     return value
+
+
+def _card_prices(env: Mapping[str, str], name: str) -> tuple[tuple[str, float], ...]:
+    """`H100=2.5,MI300X=1.99`."""
+    pairs = [part.partition("=") for part in env.get(name, "").split(",") if part.strip()]
+    for card, _, price in pairs:
+        if not card.strip() or not price.strip():
+            raise InvalidInput(name, found=repr(env[name]), expected="CARD=PRICE pairs, e.g. H100=2.5,MI300X=1.99")
+    return tuple((card.strip(), _number({name: price.strip()}, name) or 0.0) for card, _, price in pairs)
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:

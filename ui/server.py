@@ -21,7 +21,9 @@ from starlette.responses import Response
 from backend.errors import EnvironmentFault
 from backend.services.api import Api
 from backend.services.comparison import Comparisons
+from backend.services.forecast import Forecaster
 from backend.services.gpus import open_gpus
+from backend.services.run_speed import RunSpeed
 from backend.services.searches import Searches
 from backend.services.views import Views
 from backend.settings import Settings
@@ -35,7 +37,7 @@ from ui.login import language_router, login_router
 from ui.page_head import PageHead
 from ui.routes import action_router, add_error_answers, download_router, live_router, read_router, refuse
 from ui.sessions import Sessions
-from ui.speed_routes import speed_router
+from ui.speed_routes import run_speed_router, speed_router
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -75,6 +77,8 @@ def create_app(
     app.add_middleware(Prefixed, prefix=prefix)
     app.add_middleware(PageHead, root=prefix)
     app.add_middleware(Guard, hosts=known_hosts(settings), sessions=sessions, prefix=prefix)
+    gpus = open_gpus(api.paths)
+    speed = RunSpeed(views, Forecaster(api.settings, api.paths, api.environments), gpus.read_devices)
     add_error_answers(app)
     if sessions:
         app.include_router(login_router(sessions, prefix, settings.public_url.startswith("https:")))
@@ -82,10 +86,11 @@ def create_app(
     app.include_router(asset_router(Assets(settings.data_dir / "cache" / "assets")))
     for router in (
         read_router(views),
-        gpu_router(open_gpus(api.paths), api),
-        speed_router(Searches(api, open_gpus(api.paths))),
+        gpu_router(gpus, api),
+        speed_router(Searches(api, gpus)),
+        run_speed_router(speed),
         download_router(views),
-        compare_router(views, Comparisons(views)),
+        compare_router(views, Comparisons(views, utilization=speed.utilization)),
         action_router(api),
         live_router(hub),
     ):

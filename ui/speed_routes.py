@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from backend.errors import InvalidInput
+from backend.services.run_speed import RunSpeed
 from backend.services.searches import Searches
 from backend.services.views import job_row
-from ui.routes import Body, Given, answer, text_of
+from ui.pages.forecast_view import build_advice_view
+from ui.pages.new_run import TEXTS
+from ui.routes import Body, Given, answer, parse_word, text_of
 
 DEFAULT_MINUTES = 8.0
 
@@ -41,6 +46,32 @@ def speed_router(searches: Searches) -> APIRouter:
     @router.post("/{search_id}/launch")
     def launch(request: Request, search_id: str, body: Given) -> Response:
         return answer(request, {"job": job_row(searches.launch(search_id))}, status=201)
+
+    return router
+
+
+def run_speed_router(speed: RunSpeed) -> APIRouter:
+    """`/api/runs/{id}/advice` and `/cost`."""
+    router = APIRouter(prefix="/api/runs/{job_id}")
+
+    @router.get("/advice")
+    def advice(request: Request, job_id: str, lang: str = "en") -> Response:
+        found = speed.advice(job_id)
+        texts = TEXTS[parse_word("lang", lang, ("en", "zh"))]
+        shown = [
+            {**asdict(build_advice_view(each, texts)), "basis": each.basis, "fix": each.fix} for each in found.advices
+        ]
+        return answer(
+            request, {"ready": found.ready, "mfu": found.mfu, "mfu_source": found.mfu_source, "advice": shown}
+        )
+
+    @router.post("/advice")
+    def apply(request: Request, job_id: str, body: Given) -> Response:
+        return answer(request, {"spec_text": speed.apply(job_id, text_of(body, "code"))})
+
+    @router.get("/cost")
+    def cost(request: Request, job_id: str) -> Response:
+        return answer(request, speed.cost(job_id))
 
     return router
 

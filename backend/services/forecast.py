@@ -120,6 +120,10 @@ class Forecaster:
         )
         return context, notes
 
+    def plan(self, context: SpeedContext) -> SpeedPlan:
+        """Advice for a context that is known already."""
+        return plan_speed(context)
+
     def _with_zero(self, spec: JobSpec) -> JobSpec:
         """A `deepspeed` path is read, so that its stage counts; one that cannot be read is left to the preflight."""
         path = spec.train.get("deepspeed")

@@ -262,6 +262,10 @@ class Views:
             skipped_records=run.skipped,
         )
 
+    def headline(self, job: Job) -> Headline:
+        """The figures at the top of a run's page."""
+        return build_headline(job, self.open_run(job).progress(), self.clock())
+
     def diagnosis(self, job_id: str) -> Diagnosis:
         """Why an ended run ended, read from its console now."""
         return diagnose_job(*self._job(job_id))

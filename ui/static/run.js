@@ -13,10 +13,11 @@ import { isActive, jobPercent } from "./jobs.js";
 import { Live } from "./live.js";
 import { logSection } from "./log.js";
 import { runHead } from "./run_head.js";
+import { speedSection } from "./run_speed.js";
 import { t } from "./text.js";
 import { problemNote, skeleton } from "./widgets.js";
 
-const TABS = [["charts", "chart"], ["log", "log"], ["checkpoints", "box"], ["config", "sliders"], ["history", "history"]];
+const TABS = [["charts", "chart"], ["speed", "gauge"], ["log", "log"], ["checkpoints", "box"], ["config", "sliders"], ["history", "history"]];
 
 export function open(main, query) {
   const id = query.get("id") ?? "";
@@ -43,7 +44,7 @@ class RunPage {
     this.loading = 0;
     this.head = runHead(id);
     this.sections = {
-      charts: chartsSection(id), log: logSection(id), checkpoints: checkpointsSection(id, (name) => this.head.resume(name)), config: configSection(id), history: historySection(),
+      charts: chartsSection(id), speed: speedSection(id), log: logSection(id), checkpoints: checkpointsSection(id, (name) => this.head.resume(name)), config: configSection(id), history: historySection(),
     };
     this.wait = h("div", {}, skeleton(6));
     this.tabs = tabList((name) => {
@@ -121,6 +122,7 @@ class RunPage {
     this.sections.charts.setDetail(detail);
     this.sections.checkpoints.update(detail);
     this.sections.config.update(detail);
+    this.sections.speed.update(detail);
     this.sections.history.update(detail);
     this.tabs.count("checkpoints", detail.checkpoints?.length ?? 0);
   }

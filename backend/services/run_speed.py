@@ -1,0 +1,240 @@
+"""A run's records and readings in, what it costs and what would make it faster out: while it runs and after.
+
+Everything is measured (or says it is an estimate); what is missing is named, never made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.domain.advice import Advice
+from backend.domain.gpu import Device
+from backend.domain.job import Job, Task
+from backend.errors import InvalidInput, NotFound
+from backend.planning.cards import CARDS, CardPeak, find_card
+from backend.planning.cost import JOULES_PER_KWH, Cost, Offer, Place, Prices, Use, compare_places, count_cost
+from backend.planning.flops import count_flops, utilization
+from backend.planning.spec import apply_changes, parse_spec
+from backend.planning.speed import SpeedContext
+from backend.planning.speed_running import DeviceFacts, RunningContext, RunningFacts, advise_running
+from backend.planning.steptime import mean_batch
+from backend.services.comparison import prices_of
+from backend.services.forecast import Forecaster
+from backend.services.tuning import present_names
+from backend.services.views import Views
+from backend.store.columns import Curve
+from backend.store.job_telemetry import DeviceSummary, load_job_history, summarise_job
+from backend.store.series import RunSeries
+from backend.store.step_table import RANK_SECONDS
+
+MOST_STEPS = 2000
+"""Advice looks at so many last steps."""
+ELSEWHERE = ("MI300X", "MI325X", "MI355X", "H100", "H200", "B200")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAdvice:
+    """`ready`: enough steps were measured to judge. `advices`: first measured ones, then estimates for the next run."""
+
+    ready: bool
+    advices: tuple[Advice, ...]
+    mfu: float | None
+    mfu_source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """`cost` None: nothing to count (`missing` says why: no_gpu, not_started). `energy_estimate`: integrated from power, the
+    card has no counter. `offers`: the whole run on other cards (estimates), this host first; empty without a measured pace."""
+
+    cost: Cost | None
+    missing: tuple[str, ...] = ()
+    energy_estimate: bool = False
+    tokens: float | None = None
+    offers: tuple[Offer, ...] = ()
+
+
+class RunSpeed:
+    """Reads only. Thread-safe, as Views is."""
+
+    def __init__(self, views: Views, forecaster: Forecaster, read_devices: Callable[[], Sequence[Device]]) -> None:
+        self.views, self.api, self.forecaster, self.read_devices = views, views.api, forecaster, read_devices
+
+    # --- advice --------------------------------------------------------------------------------------------------------
+
+    def advice(self, job_id: str) -> RunAdvice:
+        """Raises NotFound for an unknown job."""
+        job = self.api.get_job(job_id)
+        context = self._context(job)
+        run = self.views.open_run(job)
+        if context is None:
+            return RunAdvice(ready=False, advices=(), mfu=None)
+        facts = self._facts(job, run, context)
+        running = RunningContext(facts=facts, work=context.work, shape=context.shape, lengths=context.lengths)
+        measured = advise_running(running)
+        known = {advice.code for advice in measured}
+        planned = self.forecaster.plan(context).advices if job.devices else ()
+        rest = tuple(advice for advice in planned if advice.code not in known)
+        mfu, source = self._mfu(job, run, context)
+        return RunAdvice(
+            ready=len(facts.steps) >= 8, advices=(*measured, *rest), mfu=mfu, mfu_source=source
+        )  # fmt: skip
+
+    def apply(self, job_id: str, code: str) -> str:
+        """A copy of the job's document with one advice's change. Raises NotFound for an advice that has none (any more)."""
+        fix = next((advice.fix for advice in self.advice(job_id).advices if advice.code == code and advice.fix), None)
+        if fix is None:
+            raise NotFound(f"Job {job_id} has no advice {code!r} with a change to apply.")
+        text = self.api.clone_text(job_id)
+        return apply_changes(text, fix.set, present_names(text, fix.remove))
+
+    def utilization(self, job_id: str) -> float | None:
+        """Share of the card's bf16 peak that went into needed arithmetic, over the run's mean pace; None when not known."""
+        job = self.api.get_job(job_id)
+        context = self._context(job)
+        return self._mfu(job, self.views.open_run(job), context)[0] if context else None
+
+    def _context(self, job: Job) -> SpeedContext | None:
+        """None for jobs that are no training, and for settings that cannot be read."""
+        try:
+            spec = parse_spec(self.api.read_spec_text(job.id))
+            if spec.task is not Task.TRAIN:
+                return None
+            return self.forecaster.context(spec, self._devices(job), world=job.processes)[0]
+        except (InvalidInput, NotFound):
+            return None
+
+    def _devices(self, job: Job) -> list[Device]:
+        return [device for device in self.read_devices() if device.id in job.devices]
+
+    def _facts(self, job: Job, run: RunSeries, context: SpeedContext) -> RunningFacts:
+        with run.lock:
+            names = [name for name in run.names() if name.startswith(RANK_SECONDS)]
+            curves = run.curves(["seconds_per_step", "data_seconds", "memory_bytes", *names])
+            pauses = [marker for marker in run.markers if marker.seconds is not None]
+        steps, waits = _values(curves, "seconds_per_step"), _values(curves, "data_seconds")
+        memory = _values(curves, "memory_bytes")
+        saves = [marker.seconds or 0.0 for marker in pauses if marker.kind == "checkpoint"]
+        evaluations = [marker.seconds or 0.0 for marker in pauses if marker.kind == "evaluation"]
+        ranks = {int(name.removeprefix(RANK_SECONDS)): _values(curves, name) for name in names}
+        workers = context.spec.train.get("dataloader_num_workers")
+        return RunningFacts(
+            steps=steps,
+            waits=waits if len(waits) == len(steps) else (),
+            rank_steps={rank: float(np.mean(values)) for rank, values in ranks.items() if values},
+            save_seconds=saves,
+            evaluation_seconds=sum(evaluations),
+            elapsed_seconds=sum(steps) + sum(saves) + sum(evaluations),
+            peak_bytes=int(max(memory)) if memory else None,
+            capacity_bytes=context.card.capacity_bytes if context.card else None,
+            devices=self._device_facts(job),
+            dataloader_workers=workers if isinstance(workers, int) else 0,
+        )
+
+    def _device_facts(self, job: Job) -> tuple[DeviceFacts, ...]:
+        folder = self.api.paths.job(job.id).telemetry
+        names = {device.id: device for device in self.read_devices()}
+        found = []
+        for card in summarise_job(folder, job.devices):
+            caps = load_job_history(folder, card.device, "power_cap_watts").mean
+            known = caps[np.isfinite(caps)]
+            device = names.get(card.device)
+            found.append(
+                DeviceFacts(
+                    name=f"{device.name} {card.device}".strip() if device else card.device,
+                    activity_percent=card.mean_activity_percent,
+                    power_watts=card.mean_power_watts,
+                    power_cap_watts=float(known[-1]) if len(known) else None,
+                    power_default_watts=device.power_cap_max_watts if device else None,
+                    throttled_percent=card.heat_limited_percent,
+                )
+            )
+        return tuple(found)
+
+    def _mfu(self, job: Job, run: RunSeries, context: SpeedContext) -> tuple[float | None, str]:
+        rate = run.progress().mean_tokens_per_second
+        if rate is None or context.shape is None or context.peak is None:
+            return None, ""
+        batch = mean_batch(context.work, context.lengths)
+        count = count_flops(context.shape, context.work, sequences=1, length=batch.length, needed_only=True)
+        used = utilization(count.model_per_token * rate / max(1, job.processes), 1.0, context.peak)
+        return used.of_peak, used.peak_source
+
+    # --- cost ----------------------------------------------------------------------------------------------------------
+
+    def cost(self, job_id: str) -> RunCost:
+        """Raises NotFound for an unknown job."""
+        job = self.api.get_job(job_id)
+        detail = self.views.headline(job)
+        if job.started_at is None or not job.devices:
+            return RunCost(cost=None, missing=("not_started" if job.started_at is None else "no_gpu",))
+        cards = summarise_job(self.api.paths.job(job_id).telemetry, job.devices)
+        joules, estimate = _joules(job, cards)
+        prices = prices_of(self.api)
+        progress = detail.percent / 100 if detail.percent else None
+        use = Use(
+            gpu_seconds=(detail.elapsed_seconds or 0.0) * len(job.devices),
+            joules=joules,
+            tokens=detail.tokens,
+            epochs=detail.epoch,
+            progress=progress,
+            energy_source="power readings (estimate)" if estimate else "the cards' energy counters",
+        )
+        total = detail.tokens / progress if detail.tokens and progress else None
+        return RunCost(
+            cost=count_cost(use, prices),
+            missing=tuple(_missing(prices, joules)),
+            energy_estimate=estimate,
+            tokens=total,
+            offers=self._offers(job, total, detail.mean_tokens_per_second, prices),
+        )
+
+    def _offers(self, job: Job, tokens: float | None, rate: float | None, prices: Prices) -> tuple[Offer, ...]:
+        devices = self._devices(job)
+        card = find_card(devices[0].name, gfx=devices[0].gfx_target) if devices else None
+        if not tokens or not rate or card is None:
+            return ()
+        here = Place(name=card.name, card=card, gpus=len(job.devices), prices=prices, measured_rate=rate)
+        places = [
+            Place(name=other.name, card=other, gpus=len(job.devices), prices=self._price_of(other, prices))
+            for other in CARDS
+            if other.name in ELSEWHERE and other.name != card.name
+        ]
+        return compare_places(tokens, here, places)
+
+    def _price_of(self, card: CardPeak, prices: Prices) -> Prices:
+        """A card's own price, where the installation names one: never that of another card."""
+        named = dict(self.api.settings.card_prices)
+        return Prices(
+            gpu_hour=named.get(card.name), kwh=None if card.name not in named else prices.kwh, currency=prices.currency,
+            overhead=prices.overhead,
+        )  # fmt: skip
+
+
+def _values(curves: Mapping[str, Curve], name: str) -> list[float]:
+    """Finite values of the last steps."""
+    curve = curves.get(name)
+    if curve is None:
+        return []
+    values = curve.y[-MOST_STEPS:]
+    return [float(value) for value in values[np.isfinite(values)]]
+
+
+def _joules(job: Job, cards: Sequence[DeviceSummary]) -> tuple[float | None, bool]:
+    """Of all devices together; one that was not measured leaves the sum unknown, not small."""
+    known = [card.energy_kwh for card in cards if card.energy_kwh is not None]
+    if len(known) < len(job.devices):
+        return None, False
+    return sum(known) * JOULES_PER_KWH, any(card.energy_is_estimate for card in cards)
+
+
+def _missing(prices: Prices, joules: float | None) -> list[str]:
+    gaps = []
+    if prices.gpu_hour is None and prices.kwh is None:
+        gaps.append("no_price")
+    if joules is None:
+        gaps.append("no_telemetry")
+    return gaps
