@@ -41,6 +41,7 @@ from backend.services.gpus import build_sampler, open_gpus, read_fixture
 from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
+from backend.services.profile import StepProfile, load_profile
 from backend.services.searches import Searches, describe_rows
 from backend.services.views import Views
 from backend.services.worker import Worker, WorkerRunning
@@ -256,6 +257,39 @@ def save(job_id: JobId, as_json: AsJson = False) -> None:
     """Write a checkpoint now, without stopping."""
     with reported():
         show_job(open_api().request_save(job_id), as_json)
+
+
+@cli.command()
+def profile(
+    job_id: JobId,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the steps.")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Where a step's time goes: traces 3 steps of a running job on every rank. Of an ended job: its last such profile."""
+    with reported():
+        api = open_api()
+        asked_at, paths, until = time.time(), api.job_paths(job_id), time.monotonic() + timeout
+        if api.get_job(job_id).state.is_active:
+            api.request_profile(job_id)
+        while not (found := load_profile(paths)).answers(asked_at) and api.get_job(job_id).state.is_active:
+            if time.monotonic() > until:
+                raise Conflict(f"Job {job_id} has not ended the profiled steps after {timeout:.0f} s.")
+            time.sleep(0.5)
+        if not found.ranks:
+            raise NotFound(f"Job {job_id} has no profile.")
+        typer.echo(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(profile_lines(found)))
+
+
+def profile_lines(found: StepProfile) -> Iterator[str]:
+    """One line a rank: shares of the step, largest first."""
+    for rank in found.ranks:
+        if rank.error:
+            yield f"rank {rank.rank}: not profiled: {rank.error}"
+            continue
+        work = {name: share for name, share in (rank.shares or {}).items() if name != "communication"}
+        work |= {"communication (exposed)": rank.communication_exposed_share or 0.0, "idle": rank.idle_share or 0.0}
+        parts = sorted(work.items(), key=lambda part: -part[1])
+        yield f"rank {rank.rank}, steps {rank.first} to {rank.last}: " + ", ".join(f"{n} {s:.1%}" for n, s in parts)
 
 
 @cli.command()

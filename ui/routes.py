@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from backend.domain.job import JobState, StopMode
 from backend.domain.problem import ArgValue
@@ -93,6 +93,14 @@ def read_router(views: Views) -> APIRouter:
     @router.get("/runs/{job_id}/diagnosis")
     def diagnosis(request: Request, job_id: str, lang: str = "en") -> Response:
         return answer(request, translate_diagnosis(views.diagnosis(job_id), lang))
+
+    @router.get("/runs/{job_id}/profile")
+    def profile(request: Request, job_id: str) -> Response:
+        return answer(request, views.profile(job_id))
+
+    @router.get("/runs/{job_id}/profile/{rank}.txt")
+    def profile_table(job_id: str, rank: int) -> Response:
+        return PlainTextResponse(views.profile_table(job_id, rank))
 
     @router.get("/runs/{job_id}/series")
     def series(
@@ -203,6 +211,10 @@ def action_router(api: Api) -> APIRouter:
     @router.post("/runs/{job_id}/save")
     def save(request: Request, job_id: str, body: Given) -> Response:
         return answer(request, {"job": job_row(api.request_save(job_id))})
+
+    @router.post("/runs/{job_id}/profile")
+    def profile(request: Request, job_id: str, body: Given) -> Response:
+        return answer(request, {"job": job_row(api.request_profile(job_id))})
 
     @router.post("/runs/{job_id}/cancel")
     def cancel(request: Request, job_id: str, body: Given) -> Response:

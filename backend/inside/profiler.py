@@ -59,6 +59,11 @@ class Activity:
     end: float
 
 
+def activity(name: str, begin: float, length: float) -> Activity:
+    """From the tracer's microseconds."""
+    return Activity(name=name, begin=begin / 1e6, end=(begin + length) / 1e6)
+
+
 def category_of(name: str) -> str:
     """What kind of work a kernel or operator does, told from its name."""
     low = name.lower()
@@ -182,14 +187,14 @@ class ProfileWindow:
 
     def drop(self) -> None:
         """Close the window without a summary (training ended inside it)."""
-        profiler = self._profiler
-        self.forget()
+        profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.stop()
 
-    def forget(self) -> None:
-        """The tracer is broken: never touch it again."""
+    def fail(self, error: str) -> None:
+        """The tracer is broken: never touch it again, and leave the reason as the answer."""
         self._profiler = None
+        self._answer({"error": error})
 
     def _synchronize(self) -> None:
         if self._on_accelerator:
@@ -198,36 +203,35 @@ class ProfileWindow:
             torch.cuda.synchronize()
 
     def _write(self, profiler: Any, last: int, seconds: float) -> None:
-        self._folder.mkdir(exist_ok=True)
         facts = summarize(self._activities(profiler))
-        facts |= {
-            "at": time.time(), "rank": self._rank, "from": self._first, "to": last, "window_seconds": seconds,
-            "data_seconds": self._waited, "device": "accelerator" if self._on_accelerator else "cpu",
-        }  # fmt: skip
+        facts |= {"from": self._first, "to": last, "window_seconds": seconds, "data_seconds": self._waited}
+        facts["device"] = "accelerator" if self._on_accelerator else "cpu"
         order = "self_device_time_total" if self._on_accelerator else "self_cpu_time_total"
         averages = profiler.key_averages()
         facts["table"] = table_seconds((one.key, getattr(one, order) / 1e6) for one in averages if self._is_work(one))
         table = averages.table(sort_by=order, row_limit=_ROWS, max_name_column_width=120)
+        self._folder.mkdir(exist_ok=True)
         _replace(self._folder / f"rank-{self._rank}.txt", table)
-        _replace(self._folder / f"rank-{self._rank}.json", json.dumps(facts))
+        self._answer(facts)
+
+    def _answer(self, facts: dict[str, object]) -> None:
+        self._folder.mkdir(exist_ok=True)
+        about = {"at": time.time(), "rank": self._rank}
+        _replace(self._folder / f"rank-{self._rank}.json", json.dumps(about | facts))
 
     def _is_work(self, one: Any) -> bool:
         """An accelerator's span that somebody named covers kernels that are counted themselves; CPU rows tell their self time."""
+        if one.key.startswith("ProfilerStep"):  # the tracer's own mark
+            return False
         return not (self._on_accelerator and getattr(one, "is_user_annotation", False))
 
     def _activities(self, profiler: Any) -> list[Activity]:
         """What ran: kernels and copies of the accelerator, or the operators of the CPU without those that they called."""
+        work = [one for one in profiler.events() if self._is_work(one)]
         if self._on_accelerator:
-            return [
-                Activity(name=one.name, begin=one.time_range.start / 1e6, end=one.time_range.end / 1e6)
-                for one in profiler.events()
-                if one.device_type.name != "CPU" and self._is_work(one)
-            ]
-        return [
-            Activity(name=one.name, begin=start / 1e6, end=(start + one.self_cpu_time_total) / 1e6)
-            for one in profiler.events()
-            if (start := one.time_range.start) is not None and not one.name.startswith("ProfilerStep")
-        ]
+            kernels = [one for one in work if one.device_type.name != "CPU"]
+            return [activity(one.name, one.time_range.start, one.time_range.elapsed_us()) for one in kernels]
+        return [activity(one.name, one.time_range.start, one.self_cpu_time_total) for one in work]
 
 
 def _replace(path: Path, text: str) -> None:

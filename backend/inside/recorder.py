@@ -244,7 +244,7 @@ class Recorder:
             over = move()
         except Exception as failed:  # noqa: BLE001 - whatever a tracer library raises, the run goes on
             error, over = f"{type(failed).__name__}: {failed}", True
-            self._window.forget()
+            self._window.fail(error)
         self.clock.pause_ended()  # the tracer's own work is no part of a step
         if over:
             self.records.write("profile", s=state.global_step, ok=not error, error=error)

@@ -27,6 +27,7 @@ from backend.services.diagnosing import Diagnosis, diagnose_job
 from backend.services.energy import energy_at
 from backend.services.headline import Headline, build_headline, number_or_word
 from backend.services.log_windows import LogView, LogWindows
+from backend.services.profile import StepProfile, load_profile, read_table
 from backend.store.columns import Curve, decimate
 from backend.store.paths import JobPaths
 from backend.store.series import Marker, RunSeries, Segment, SeriesCache
@@ -269,6 +270,14 @@ class Views:
     def diagnosis(self, job_id: str) -> Diagnosis:
         """Why an ended run ended, read from its console now."""
         return diagnose_job(*self._job(job_id))
+
+    def profile(self, job_id: str) -> StepProfile:
+        """Where the time of the steps went that were profiled last."""
+        return load_profile(self._job(job_id)[1])
+
+    def profile_table(self, job_id: str, rank: int) -> str:
+        """torch's own table of one rank. Raises NotFound when that rank was not profiled."""
+        return read_table(self._job(job_id)[1], rank)
 
     def series(
         self,

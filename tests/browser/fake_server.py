@@ -43,6 +43,7 @@ class World:
     details: dict[str, Json] = field(default_factory=dict)
     logs: dict[str, list[Json]] = field(default_factory=dict)
     diagnoses: dict[str, Json] = field(default_factory=dict)
+    profiles: dict[str, Json] = field(default_factory=dict)
     gpus: list[Json] = field(default_factory=list)
     worker: Json = field(default_factory=lambda: {"alive": True, "pid": 4242, "beat_at": time.time(), "error": ""})
     disk: Json = field(
@@ -460,6 +461,40 @@ def empty_world() -> World:
     return World()
 
 
+def make_profile(rank: int) -> Json:
+    """Where three steps of a rank went; the last rank could not be traced."""
+    if rank == 3:
+        return {"rank": 3, "at": time.time() - 60, "error": "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}
+    shares = {
+        "matmul": 0.46,
+        "attention": 0.14,
+        "other": 0.12,
+        "optimizer": 0.02,
+        "copies": 0.01,
+        "communication": 0.21,
+    }
+    kernels = [
+        {
+            "name": "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64",
+            "category": "matmul",
+            "calls": 672,
+            "seconds": 1.9,
+        },
+        {
+            "name": "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage)",
+            "category": "communication",
+            "calls": 96,
+            "seconds": 1.1,
+        },
+        {"name": "attn_fwd" + HOSTILE, "category": "attention", "calls": 96, "seconds": 0.4},
+    ]
+    return {
+        **{"rank": rank, "at": time.time() - 60, "error": "", "first": 210, "last": 212, "device": "accelerator"},
+        **{"window_seconds": 5.4, "data_share": 0.03, "idle_share": 0.11 + 0.02 * rank, "communication_share": 0.21},
+        **{"communication_exposed_share": 0.14 - 0.02 * rank, "shares": shares, "kernels": kernels},
+    }
+
+
 def busy_world() -> World:
     """Every state at once, on eight GPUs."""
     world = World(gpus=make_gpus())
@@ -554,6 +589,7 @@ def busy_world() -> World:
         "evidence": TRACEBACK[-2:],
         "first_failing_rank": 3,
     }
+    world.profiles["run-live"] = {"asked_at": None, "run_ranks": 4, "ranks": [make_profile(rank) for rank in range(4)]}
     final = checkpoint(world.jobs["run-done"], 600) | {"name": "final", "path": ""}
     files = [
         {"path": "trainer_log.jsonl", "size_bytes": 91_400, "modified_at": time.time() - 120},
@@ -747,6 +783,10 @@ def _add_reads(app: FastAPI, world: World) -> None:
     @app.get("/api/runs/{job_id}/diagnosis")
     def diagnosis(job_id: str, lang: str = "en") -> Json:
         return world.diagnoses.get(job_id, {"root_cause": None})
+
+    @app.get("/api/runs/{job_id}/profile")
+    def profile(job_id: str) -> Json:
+        return world.profiles.get(job_id, {"asked_at": None, "run_ranks": 2, "ranks": []})
 
     @app.get("/api/runs/{job_id}/log.txt")
     def log_text(job_id: str) -> PlainTextResponse:

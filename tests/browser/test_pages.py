@@ -97,6 +97,22 @@ def test_language_switch_keeps_the_place(busy: Site, open_page: Open) -> None:
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
 
 
+@pytest.mark.parametrize(
+    ("prefix", "parts"), [("", ("Profile 3 steps", "Matrix products")), ("/zh", ("剖析 3 步", "矩阵乘法"))]
+)
+def test_profile_of_steps_is_asked_for_and_shown_by_rank(
+    busy: Site, open_page: Open, prefix: str, parts: tuple[str, str]
+) -> None:
+    page = open_page(f"{busy[1]}{prefix}/run?id=run-live&tab=history")
+    section = page.locator(".td-profile")
+    expect(section.locator(".td-profile-legend")).to_contain_text(parts[1])
+    expect(section.locator(".td-profile-ranks li")).to_have_count(3)
+    expect(section).to_contain_text("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+    section.get_by_role("button", name=parts[0]).click()
+    page.wait_for_timeout(300)
+    assert ("run-live/profile", {}) in busy[0].posts
+
+
 def test_theme_button_is_remembered(busy: Site, open_page: Open) -> None:
     page = open_page(busy[1] + "/", color_scheme="light")
     page.get_by_role("button", name="Switch to dark").click()

@@ -16,6 +16,7 @@ import pytest
 from backend.domain.job import Job, JobState, StopMode, TerminationReason
 from backend.planning.spec import apply_changes
 from backend.services.presets import load_preset
+from backend.services.profile import load_profile
 from tests.conftest import TRAINING_PYTHON
 from tests.integration.conftest import Deck
 from tests.integration.test_kill_anywhere import launcher_of, rank_of, records, supervisor_of
@@ -39,11 +40,28 @@ def steps(deck: Deck, job: Job, rank: int) -> list[int]:
     return [int(str(r["s"])) for r in records(deck.api.job_paths(job.id), rank) if r["k"] == "step"]
 
 
+def check_profile(deck: Deck, job_id: str) -> None:
+    """A profile of 3 steps of a running job: every rank answers for the same steps, and its sums are those of torch's table."""
+    deck.api.request_profile(job_id)
+    asked_at = deck.api.clock()
+    deck.until(job_id, lambda job: load_profile(deck.api.job_paths(job_id)).answers(asked_at - 5), SECONDS)
+    first, second = load_profile(deck.api.job_paths(job_id)).ranks
+    assert (first.error, second.error) == ("", "")
+    assert (
+        first.first is not None
+        and first.last == first.first + 2
+        and (second.first, second.last) == (first.first, first.last)
+    )
+    assert first.shares and first.shares["communication"] > 0, "ZeRO-3 gathers its parameters"
+    assert first.seconds == pytest.approx(dict(first.table_seconds or {}), rel=0.02)
+
+
 def test_zero3_stop_resume_and_pasted_command(real_deck: Deck, demo_inputs: Path) -> None:
     """One story, for each start costs half a minute: stop with a checkpoint, resume to the end, repeat it from a shell."""
     job = real_deck.api.submit(two_ranks(demo_inputs, max_steps=400))
     real_deck.start_worker()
     real_deck.until(job.id, lambda job: (job.step or 0) >= 5, SECONDS)
+    check_profile(real_deck, job.id)
     real_deck.api.request_stop(job.id, StopMode.SAVE)
     job = real_deck.end(job.id, SECONDS)
     assert (job.state, job.reason, job.exit_code) == (JobState.CANCELLED, TerminationReason.STOPPED_AFTER_SAVE, 0)

@@ -62,7 +62,7 @@ class Window:
     """A tracer that a test controls: `broken` raises when the window is opened."""
 
     def __init__(self, broken: bool = False) -> None:
-        self.is_open, self.broken, self.steps = False, broken, list[int]()
+        self.is_open, self.broken, self.steps, self.error = False, broken, list[int](), ""
 
     def open(self) -> None:
         if self.broken:
@@ -77,7 +77,8 @@ class Window:
     def drop(self) -> None:
         self.is_open = False
 
-    forget = drop
+    def fail(self, error: str) -> None:
+        self.is_open, self.error = False, error
 
 
 def run(tmp_path: Path, window: Window, steps: int, ask_at: int) -> list[dict[str, Any]]:
@@ -108,7 +109,9 @@ def test_request_opens_a_window_once_and_is_answered(tmp_path: Path) -> None:
 
 
 def test_broken_tracer_costs_its_window_and_not_the_run(tmp_path: Path) -> None:
-    records = run(tmp_path, Window(broken=True), steps=5, ask_at=2)
+    window = Window(broken=True)
+    records = run(tmp_path, window, steps=5, ask_at=2)
+    assert "INSUFFICIENT_PRIVILEGES" in window.error
     (answer,) = [record for record in records if record["k"] == "profile"]
     assert not answer["ok"] and "CUPTI" in answer["error"]
     assert [record["s"] for record in records if record["k"] == "step"] == [1, 2, 3, 4, 5]

@@ -2,18 +2,23 @@
 
 import { h, icon, keyed, replace } from "./dom.js";
 import * as f from "./format.js";
+import { profileSection } from "./profile.js";
 import { has, t } from "./text.js";
 import { emptyNote } from "./widgets.js";
 
-const ICONS = { checkpoint: "save", stop_requested: "stop", save_requested: "save", alert: "warning" };
+const ICONS = { checkpoint: "save", stop_requested: "stop", save_requested: "save", profile_requested: "chart", alert: "warning" };
 
-export function historySection() {
+export function historySection(id) {
+  const profile = profileSection(id);
   const list = h("ol", { class: "td-history" });
   const phases = h("div", {});
   const empty = h("div", {});
   return {
-    node: h("div", { class: "td-history-box" }, h("section", { class: "td-section" }, h("h2", {}, t("history.events")), list, empty), phases),
-    update({ job, events = [], segments = [] }) {
+    node: h("div", { class: "td-history-box" }, h("section", { class: "td-section" }, h("h2", {}, t("history.events")), list, empty), h("div", { class: "td-history-side" }, phases, profile.node)),
+    visible: (shown) => profile.visible(shown),
+    close: () => profile.close(),
+    update({ job, events = [], segments = [], can = {} }) {
+      profile.update(job, can);
       // An event names the reason; the exit code and signal that its sentence tells stand in the job's record.
       const rows = events.map((event, index) => ({ exit_code: job.exit_code, signal: job.signal, ...event, key: index })).reverse();
       keyed(list, rows, (row) => row.key, eventRow);
@@ -35,6 +40,7 @@ function title(event) {
     case "checkpoint": return t("event.checkpoint", { step: f.integer(event.step) });
     case "stop_requested": return t("event.stop_requested", { how: t(`stop.${event.mode}`) });
     case "save_requested": return t("event.save_requested");
+    case "profile_requested": return t("event.profile_requested");
     case "alert": return event.message;
     default: return event.kind;
   }

@@ -44,7 +44,7 @@ class RunPage {
     this.loading = 0;
     this.head = runHead(id);
     this.sections = {
-      charts: chartsSection(id), speed: speedSection(id), log: logSection(id), checkpoints: checkpointsSection(id, (name) => this.head.resume(name)), config: configSection(id), history: historySection(),
+      charts: chartsSection(id), speed: speedSection(id), log: logSection(id), checkpoints: checkpointsSection(id, (name) => this.head.resume(name)), config: configSection(id), history: historySection(id),
     };
     this.wait = h("div", {}, skeleton(6));
     this.tabs = tabList((name) => {

@@ -1,0 +1,131 @@
+"""Answers of the ranks to a profile request in, one account of where their steps' time went out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backend.errors import NotFound
+from backend.store.files import read_json
+from backend.store.paths import JobPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel or operator of the window; seconds over all its calls."""
+
+    name: str
+    category: str
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProfile:
+    """Steps `first` to `last` of one rank. Categories may overlap in time, so that their shares can add up to more than 1.
+
+    `idle_share`: no kernel ran at all (waiting for Python, data or launches). `error`: the tracer failed, nothing else is known.
+    """
+
+    rank: int
+    at: float
+    error: str = ""
+    first: int | None = None
+    last: int | None = None
+    device: str = ""
+    window_seconds: float | None = None
+    data_share: float | None = None
+    idle_share: float | None = None
+    communication_share: float | None = None
+    communication_exposed_share: float | None = None
+    shares: Mapping[str, float] | None = None
+    seconds: Mapping[str, float] | None = None
+    table_seconds: Mapping[str, float] | None = None
+    kernels: tuple[Kernel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """The newest answers, by rank; `asked_at` while a request waits for its answer (Unix seconds); ranks that the run has."""
+
+    asked_at: float | None
+    ranks: tuple[RankProfile, ...]
+    run_ranks: int
+
+    def answers(self, asked_at: float) -> bool:
+        """Every rank has answered a request of that time."""
+        return sum(rank.at >= asked_at for rank in self.ranks) >= self.run_ranks
+
+
+def load_profile(paths: JobPaths) -> StepProfile:
+    """What is on disk now; a file that is not a whole answer is left out."""
+    waiting = read_json(paths.profile_request)
+    asked = waiting.get("at") if isinstance(waiting, dict) else None
+    found = [read_json(path) for path in paths.profile.glob("rank-*.json")]
+    ranks = [_rank(record) for record in found if isinstance(record, dict) and isinstance(record.get("rank"), int)]
+    return StepProfile(
+        asked_at=float(asked) if isinstance(asked, int | float) else None,
+        ranks=tuple(sorted(ranks, key=lambda profile: profile.rank)),
+        run_ranks=len(list(paths.recorder.glob("rank-*.jsonl"))),
+    )
+
+
+def read_table(paths: JobPaths, rank: int) -> str:
+    """torch's own table of one rank. Raises NotFound."""
+    try:
+        return (paths.profile / f"rank-{rank}.txt").read_text("utf-8")
+    except OSError as error:
+        raise NotFound(f"Rank {rank} of this run was not profiled.") from error
+
+
+def _rank(record: Mapping[str, object]) -> RankProfile:
+    rank, at = _number(record.get("rank")) or 0, _number(record.get("at")) or 0.0
+    if record.get("error"):
+        return RankProfile(rank=int(rank), at=at, error=str(record["error"]))
+    window = _number(record.get("window_seconds")) or None
+    seconds = _numbers(record.get("categories"))
+
+    def share(key: str) -> float | None:
+        value = _number(record.get(key))
+        return None if value is None or window is None else value / window
+
+    busy = share("busy_seconds")
+    first, last = _number(record.get("from")), _number(record.get("to"))
+    return RankProfile(
+        rank=int(rank),
+        at=at,
+        first=None if first is None else int(first),
+        last=None if last is None else int(last),
+        device=str(record.get("device") or ""),
+        window_seconds=window,
+        data_share=share("data_seconds"),
+        idle_share=None if busy is None else max(0.0, 1.0 - busy),
+        communication_share=share("communication_seconds"),
+        communication_exposed_share=share("communication_exposed_seconds"),
+        shares=None if window is None else {name: value / window for name, value in seconds.items()},
+        seconds=seconds,
+        table_seconds=_numbers(record.get("table")),
+        kernels=_kernels(record.get("kernels")),
+    )
+
+
+def _kernels(found: object) -> tuple[Kernel, ...]:
+    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return tuple(
+        Kernel(
+            name=str(row.get("name")),
+            category=str(row.get("category")),
+            calls=int(_number(row.get("calls")) or 0),
+            seconds=_number(row.get("seconds")) or 0.0,
+        )
+        for row in rows
+    )
+
+
+def _numbers(found: object) -> dict[str, float]:
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {str(name): value for name, given in pairs if (value := _number(given)) is not None}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
