@@ -387,7 +387,7 @@ TEXT: dict[str, str] = {
     "profile.waiting": "等待接下来的几步…",
     "profile.none": "此任务还没有剖析过。",
     "profile.failed": "rank {rank} 无法剖析：{error}",
-    "profile.rank": "Rank {rank}",
+    "profile.rank": "第 {rank} 号",
     "profile.steps": "第 {first} 到 {last} 步，每步 {time}，{when}",
     "profile.cpu": "没有加速卡：这里是各算子在 CPU 上自身耗时的占比。",
     "profile.hidden": "通信占每步时间的 {share}；每步有 {exposed} 的时间只在通信、没有计算。",
