@@ -39,7 +39,8 @@ class BarRunSplitter(LineSplitter):
 
 
 def _take_run(lines: list[RawLine], data: bytes, base: int, at: int, stop: int) -> None:
-    """Bars of one kind: the last one, and the last unfinished one before it (a finished bar shows a mean instead of a rate)."""
+    """Bars of one kind: the first (drawn again behind a dict, it has the dict's step), the last one, and the last unfinished
+    one before it (a finished bar shows a mean instead of a rate)."""
     spans = _last_bars(data, at, stop)
     if spans is None or b"loss=" in data[at:stop]:  # bars of several kinds, or bars that carry points
         spans = [(found.start(), found.end()) for found in re.finditer(rb"[^\r]+\r+", data[at:stop])]
@@ -55,12 +56,15 @@ def _last_bars(data: bytes, at: int, stop: int) -> list[tuple[int, int]] | None:
     if first is None or last is None or first.group("desc", "total") != last.group("desc", "total"):
         return None
     spans = [(start, end)]
+    first_end = data.find(b"\r", at, stop)
+    while data[first_end : first_end + 1] == b"\r":
+        first_end += 1
     while last is not None and last["done"] == last["total"] and start > at:
         start, end = _bar_before(data, at, start)
         last = _STATE.match(data, start)
         if last is not None and last["done"] != last["total"]:
             spans.insert(0, (start, end))
-    return spans
+    return spans if spans[0][0] == at else [(at, first_end), *spans]
 
 
 def _bar_before(data: bytes, at: int, stop: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from backend.parsing.shapes import ShapeCache, shape_of
 from backend.parsing.step_lines import StepLine, parse_step_line
 from backend.parsing.train_bars import TrainBars, phase_of_bar
 from backend.parsing.trainer_dict import TrainerDict, find_dict_start, parse_trainer_dict
-from backend.parsing.trainer_rows import TrainerRows
+from backend.parsing.trainer_rows import Row, TrainerRows
 
 _NARROWEST = 72
 _LONGEST = 10_000
@@ -115,6 +115,8 @@ class ConsoleReader:
         self._last_step = -1
         self._half_dict: tuple[RawLine, str] | None = None
         self._skip_first = False
+        self._cleared = False
+        self._to_place: Row | None = None
         self._wraps = WrapWatch()
 
     @property
@@ -144,6 +146,7 @@ class ConsoleReader:
 
     def _take_raw(self, raw: RawLine) -> None:
         if not raw.data or raw.data.isspace():
+            self._cleared = raw.overwritten or self._cleared
             return
         shape = shape_of(raw.data)
         may_skip = self._may_skip(raw.data)
@@ -179,6 +182,7 @@ class ConsoleReader:
             else:
                 inner, whose = (piece, origin) if piece is body else _own_origin(piece, origin)
                 self._take_text(inner, whose, raw)
+        self._cleared = False
 
     def _take_bar(self, bar: Bar, raw: RawLine, nested: bool) -> None:
         if not self.bars.take(bar, nested=nested):
@@ -188,6 +192,7 @@ class ConsoleReader:
         if step is None:
             return
         self.rows.place_waiting(step)
+        self._place(step)
         self._note_step(step, raw.offset)
         name = next((name for name in _BAR_LOSSES if name in bar.values), None)
         if name is not None and not bar.desc.lower().startswith(("eval", "valid")):
@@ -197,12 +202,19 @@ class ConsoleReader:
     def _take_dict(self, found: TrainerDict, raw: RawLine, source: str | None) -> None:
         self.job.phase = "training"
         row = self.rows.take(found, offset=raw.offset, step=_own_step(found) or self.bars.step, source=source)
+        self._to_place = row if self._cleared else None
         if found.kind == "train":
             self.bars.note_row()
         if row is not None and found.kind == "train":
             self.progress_offset = raw.offset
         if found.kind == "final":
             self.job.ended_offset = raw.offset
+
+    def _place(self, step: int) -> None:
+        """tqdm clears the bar, prints the dict and draws the bar again: the new bar has the dict's step, the one before lags."""
+        row, self._to_place = self._to_place, None
+        if row is not None and (row.step is None or step > row.step) and "step" not in row.values:
+            row.step = step
 
     def _take_text(self, inner: str, origin: Origin, raw: RawLine) -> None:
         if find_dict_start(inner) >= 0:
