@@ -364,6 +364,26 @@ def export(
 
 
 @cli.command()
+def report(
+    job_ids: Annotated[list[str], typer.Argument(help="One job, or several to compare.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")],
+    lang: Annotated[str, typer.Option(help="en or zh.")] = "en",
+) -> None:
+    """One HTML file with figures, settings and curves of a run or a comparison; it opens without a server."""
+    from ui.report import build_report
+
+    with reported():
+        if lang not in ("en", "zh"):
+            raise InvalidInput("--lang", found=repr(lang), expected="en or zh")
+        page = build_report(Comparisons(Views(open_api())), job_ids, "zh" if lang == "zh" else "en")
+        try:
+            output.write_text(page, "utf-8")
+        except OSError as error:
+            raise StoreFault(f"Cannot write {output}: {error.strerror or error}.") from error
+        typer.echo(f"{output} ({len(page.encode()) / 1e6:.1f} MB)")
+
+
+@cli.command()
 def inspect(paths: Annotated[list[Path], typer.Argument(help="Files or folders.")], as_json: AsJson = False) -> None:
     """What files are and what is wrong with them: configs, scripts, DeepSpeed JSON, data sets, logs. One JSON object a line."""
     with reported():

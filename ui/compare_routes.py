@@ -18,7 +18,9 @@ from backend.services.views import Series, Views
 from ui.downloads import disposition
 from ui.encoding import encode
 from ui.guard import LOCAL_USER, user_of
-from ui.routes import Given, answer
+from ui.report import build_report, report_name
+from ui.routes import Given, answer, parse_word
+from ui.text import LANGUAGES, Language
 
 NO_STORE = {"Cache-Control": "no-store"}
 First = Annotated[int | None, Query(alias="from", ge=0)]
@@ -44,6 +46,13 @@ def compare_router(views: Views, comparisons: Comparisons) -> APIRouter:
     @router.post("/preferences")
     def set_preferences(request: Request, body: Given) -> Response:
         return answer(request, save_preferences(views.api.paths, user_of(request) or LOCAL_USER, body))
+
+    @router.get("/report")
+    def report(runs: str = "", lang: str = "en") -> Response:
+        language: Language = "zh" if parse_word("lang", lang, LANGUAGES) == "zh" else "en"
+        ids = runs.split(",")
+        page = build_report(comparisons, ids, language, now=views.clock())
+        return Response(page, headers=_attached(report_name(ids)), media_type="text/html; charset=utf-8")
 
     _add_downloads(router, views)
     return router

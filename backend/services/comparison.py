@@ -14,7 +14,8 @@ from backend.errors import InvalidInput, NotFound
 from backend.planning.cost import JOULES_PER_KWH, Prices, Use, count_cost
 from backend.planning.document import render_value
 from backend.planning.schema_builtin import BUILTIN_SCHEMA
-from backend.planning.settings_diff import Difference, Setting, compare_settings, flatten_settings
+from backend.planning.settings_diff import HIDDEN, Difference, Setting, compare_settings, flatten_settings
+from backend.planning.spec import apply_changes
 from backend.services.api import Api
 from backend.services.headline import elapsed, number_or_word
 from backend.services.preflight import schema_of
@@ -106,6 +107,17 @@ class Comparisons:
         """Changed settings of two jobs. Raises NotFound."""
         jobs = [self._settings(self.api.get_job(job_id).id) for job_id in (first, second)]
         return compare_settings(jobs, self._defaults(), is_secret_name)
+
+    def public_spec(self, job_id: str) -> str:
+        """The specification as its author wrote it, with the values of secrets replaced; "" when it cannot be read."""
+        try:
+            text = self.api.read_spec_text(job_id)
+            named = [
+                key for key, value in flatten_settings(text).items() if value and is_secret_name(key.rpartition(".")[2])
+            ]
+            return apply_changes(text, dict.fromkeys(named, HIDDEN)) if named else text
+        except (InvalidInput, NotFound):
+            return ""
 
     def _settings(self, job_id: str) -> dict[str, ArgValue]:
         try:

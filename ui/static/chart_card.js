@@ -2,13 +2,12 @@
 
 import { h, icon, keyed, replace, setAttr, setText, show, sparkline } from "./dom.js";
 import * as f from "./format.js";
-import { seriesName } from "./chart_defs.js";
+import { PALETTE, seriesName } from "./chart_defs.js";
 import { clippedRange, joinByStep, mapSteps, oddSpans, smooth, smoothingSpan, toCsv } from "./series.js";
 import { t } from "./text.js";
 import { token } from "./theme.js";
 import { button, dialog, iconButton, save } from "./widgets.js";
 
-export const PALETTE = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 const TABLE_ROWS = 500;
 const ODD_SHOWN = 30;
 const FORMATS = {

@@ -67,3 +67,21 @@ export function seriesName(key) {
   if (key.startsWith("rank_seconds.")) return t("series.rank", { rank: key.slice("rank_seconds.".length) });
   return has(`series.${key}`) ? t(`series.${key}`) : key;
 }
+
+export const PALETTE = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+
+/** Colour and dash of the `at`-th run, or of its group: eight colours, then the same with another dash. */
+export function styleOf(at, group = null) {
+  const place = Math.max(0, group ?? at);
+  const round = group === null ? Math.floor(place / PALETTE.length) : 0;
+  return { colour: PALETTE[place % PALETTE.length], dash: DASHES[round % DASHES.length] };
+}
+
+/** One chart a key: where several runs share a picture, every series of a run needs its own. */
+export function singleCharts(keys) {
+  return chartsFor(keys).flatMap((chart) => {
+    if (chart.id === "loss" || chart.keys.length === 1) return [{ ...chart, keys: chart.keys.slice(0, 1) }];
+    return chart.keys.map((key) => ({ ...chart, id: key, title: key, keys: [key] }));
+  });
+}

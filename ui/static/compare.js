@@ -2,7 +2,8 @@
 
 import { href, navigate, rememberInAddress } from "./app.js";
 import { get, root } from "./api.js";
-import { CompareCharts, styleOf } from "./compare_charts.js";
+import { styleOf } from "./chart_defs.js";
+import { CompareCharts } from "./compare_charts.js";
 import { pickRuns } from "./compare_picker.js";
 import { FIGURES, figureText, groupRuns, meanText, reasonsOf, settingText, sortRuns, tableCsv } from "./compare_table.js";
 import { h, icon, keyed, replace, setAttr, setClass, setText, show } from "./dom.js";

@@ -2,8 +2,7 @@
 
 import { rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
-import { PALETTE } from "./chart_card.js";
-import { chartsFor } from "./chart_defs.js";
+import { singleCharts, styleOf } from "./chart_defs.js";
 import { ChartGrid } from "./chart_grid.js";
 import { h, setText, show } from "./dom.js";
 import { Live } from "./live.js";
@@ -17,7 +16,6 @@ const LEAST_PIXELS = 150;
 const ALL_PIXELS = 20_000; // of one series over all runs: fifty runs stay as light as a few
 const AT_ONCE = 4;
 const EVERY_POINT = 0;
-const DASHES = ["solid", "dash", "dot", "dashdot"];
 const BETWEEN = "\u0000"; // between a series' name and its run: in no name
 
 /** `state`: {hidden: Set of run ids, group(run) -> number or null} of the page, which owns the legend. */
@@ -108,7 +106,7 @@ export class CompareCharts extends ChartGrid {
 
   layRuns() {
     const known = [...new Set(this.runs.flatMap((run) => Object.keys(run.base).filter((key) => run.base[key].x.length && key !== AXES.energy)))];
-    const single = chartsFor(known).flatMap((chart) => (chart.id === "loss" ? [{ ...chart, keys: ["loss"] }] : chart.keys.map((key) => ({ ...chart, id: chart.keys.length > 1 ? key : chart.id, title: chart.keys.length > 1 ? key : chart.title, keys: [key] }))));
+    const single = singleCharts(known);
     const charts = single.map((chart) => {
       const [base] = chart.keys;
       const keys = this.runs.filter((run) => run.base[base]?.x.length).map((run) => base + BETWEEN + run.id);
@@ -278,13 +276,6 @@ export class CompareCharts extends ChartGrid {
     for (const run of this.runs) run.live?.close();
     super.close();
   }
-}
-
-/** Colour and dash of the `at`-th run, or of its group: eight colours, then the same with another dash. */
-export function styleOf(at, group = null) {
-  const place = Math.max(0, group ?? at);
-  const round = group === null ? Math.floor(place / PALETTE.length) : 0;
-  return { colour: PALETTE[place % PALETTE.length], dash: DASHES[round % DASHES.length] };
 }
 
 function seriesOf(answer) {

@@ -1,7 +1,7 @@
 // Turns job and headline into the top of a run's page: state, progress, numbers, actions, and why it failed.
 
 import { href, navigate } from "./app.js";
-import { get, post, runPath } from "./api.js";
+import { get, post, root, runPath } from "./api.js";
 import { pickRuns } from "./compare_picker.js";
 import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
@@ -51,7 +51,7 @@ function build(id) {
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"),
-    compare: button(t("compare.with"), { iconName: "table" }), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
+    compare: button(t("compare.with"), { iconName: "table" }), report: h("a", { class: "td-icon-button", href: `${root()}/api/report?runs=${encodeURIComponent(id)}&lang=${lang()}`, download: "", "aria-label": t("report.run"), title: t("report.run") }, icon("download")), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
     ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
@@ -65,7 +65,7 @@ function build(id) {
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
-      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.annotate, parts.link, parts.remove)),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.report, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }

@@ -497,5 +497,10 @@ TEXT: dict[str, str] = {
     "config.export": "Download as scripts",
     "config.export.help": "YAML, DeepSpeed JSON, shell and Slurm script: runs anywhere without Tunedeck.",
     "event.profile_requested": "Profile of a few steps requested",
+    "report.title": "Comparison of {n} runs",
+    "report.run": "Download a report: one HTML file that opens anywhere",
+    "report.made": "Made {time} by Tunedeck {version}. Curves of long runs are thinned; lowest and highest values stay.",
+    "report.zoom": "Drag over a chart to zoom in, double-click to see all.",
+    "report.no_script": "This report draws itself with JavaScript, which is switched off here.",
 }
 TEXT |= speed_en.TEXT

@@ -497,5 +497,10 @@ TEXT: dict[str, str] = {
     "config.export": "下载脚本",
     "config.export.help": "YAML、DeepSpeed JSON、shell 和 Slurm 脚本：无需 Tunedeck，可在任何主机上运行。",
     "event.profile_requested": "请求剖析几步",
+    "report.title": "{n} 个任务的对比",
+    "report.run": "下载报告：可在任何地方打开的单个 HTML 文件",
+    "report.made": "由 Tunedeck {version} 生成于 {time}。较长任务的曲线经过抽稀，最低值和最高值均保留。",
+    "report.zoom": "在图表上拖动可放大，双击显示全部。",
+    "report.no_script": "本报告需要 JavaScript 绘制，当前已被禁用。",
 }
 TEXT |= speed_zh.TEXT
