@@ -606,6 +606,7 @@ def run_parts(call: Call, asker: Asker, budget: float) -> None:
         # The first seconds of a fresh card are slow: not a measurement of anything.
         ("warm-up", lambda: call.measure(asker, "warm-up", [grid[1]], steps=12, seconds=15)),
         ("grid", lambda: call.measure(asker, "grid", grid, steps=6, seconds=7)),
+        ("pairs", lambda: run_pairs(call, asker, context)),
         ("tuner", lambda: run_tuner(call, budget)),
         ("confirm", lambda: confirm(call, asker)),
         ("lengths", lambda: call.measure(asker, "lengths", other_lengths(context.work), steps=3, seconds=6)),
@@ -614,12 +615,13 @@ def run_parts(call: Call, asker: Asker, budget: float) -> None:
         ("zero", lambda: run_zero(call, asker, context)),
         ("host check", lambda: run_host_check(call)),
     ]
+    wanted = [name.strip() for name in os.environ.get("PARTS", "").split(",") if name.strip()]
     for name, run in parts:
-        if evidence.is_done(name):
+        if evidence.is_done(name) or (wanted and name not in wanted):
             continue
         say("PART", name)
         evidence.done(name, limit=not run())
-        if clock() > call.limit - 10:
+        if clock() > call.limit - 15:
             say("time is up")
             return
 
@@ -688,6 +690,33 @@ def confirm(call: Call, asker: Asker) -> bool:
     for turn in range(3):
         whole = whole and call.measure(asker, f"confirm-{turn}", works, steps=12, seconds=8)
     return whole and call.measure(asker, "confirm-0", [build_workload(call.spec)], steps=4, seconds=14)
+
+
+def run_pairs(call: Call, asker: Asker, context: SpeedContext) -> bool:
+    """Configurations that advice compares, one right after the other and twice in turn: a shared host's pace drifts."""
+    work, none = context.work, Checkpointing.NONE
+    packed = replace(next(each for each in reduced_grid(context) if each.packing), liger=False)
+    packed = replace(packed, checkpointing=Checkpointing.LAYERS)
+    whole = replace(work, micro_batch=16, accumulation=1)
+    eight = replace(work, micro_batch=8, accumulation=2)
+    plain = [
+        work, replace(work, liger=True), replace(work, checkpointing=none), replace(work, attention=Attention.EAGER), eight,
+        packed,
+    ]  # fmt: skip
+    large = [whole, replace(whole, liger=True), replace(whole, checkpointing=none), eight]
+    blocks = [packed, replace(packed, liger=True), replace(packed, checkpointing=none)]
+    blocks.append(replace(packed, checkpointing=none, liger=True))
+    done = True
+    for turn, works, steps in (
+        (0, blocks, 6),
+        (1, blocks, 6),
+        (2, plain, 2),
+        (3, large, 4),
+        (4, large, 4),
+        (5, plain, 2),
+    ):
+        done = done and call.measure(asker, f"pairs-{turn}", works, steps=steps, seconds=9)
+    return done
 
 
 def run_zero(call: Call, asker: Asker, context: SpeedContext) -> bool:
@@ -762,18 +791,20 @@ def summarize(setting: Setting, rows: Sequence[Mapping[str, object]], facts: Map
             "above_20_percent": len(large),
             "within_factor_1.5": sum(gain["within_1.5"] for gain in large),
         },
-        "tuner": tuner_summary(rows, facts),
+        "tuner": tuner_summary(setting, rows, facts),
         "parts": facts.get("parts"),
     }
 
 
-def tuner_summary(rows: Sequence[Mapping[str, object]], facts: Mapping[str, object]) -> dict[str, object]:
+def tuner_summary(
+    setting: Setting, rows: Sequence[Mapping[str, object]], facts: Mapping[str, object]
+) -> dict[str, object]:
     tuner = facts.get("tuner")
     if not isinstance(tuner, dict):
         return {}
-    grid, again, everything = rates(rows, ["grid"]), rates(rows, ["confirm"]), rates(rows)
+    grid, again, everything = rates(rows, ["grid", "pairs"]), rates(rows, ["confirm"]), rates(rows)
     grid_best = max(grid, key=lambda name: everything[name], default=None)
-    best, base = tuner["best"], next(str(row["settings"]) for row in rows if row["part"] == "grid")
+    best, base = tuner["best"], f"lora {describe_variant(build_workload(base_spec(setting.folder)))}"
     own = again.get(best) or everything.get(best)
     return {
         "seconds": tuner["seconds"],
@@ -791,13 +822,15 @@ def tuner_summary(rows: Sequence[Mapping[str, object]], facts: Mapping[str, obje
 
 def gain_table(setting: Setting, rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
     """Each advice's predicted gain beside the measured one, where both ends were measured."""
-    known, table = rates(rows), []
+    paired = rates(rows, ["pairs"])
+    known, table = rates(rows, ["grid", "lengths", "advice", "methods", "zero"]), []
     for start, advice, after in advised(setting):
         names = [f"{work.method.value} {describe_variant(work)}" for work in (start, after)]
-        if not all(name in known for name in names):
+        found = paired if all(name in paired for name in names) else known
+        if not all(name in found for name in names):
             continue
         assert advice.gain is not None
-        measured, predicted = known[names[1]] / known[names[0]], advice.gain
+        measured, predicted = found[names[1]] / found[names[0]], advice.gain
         table.append(
             {
                 "start": names[0],
@@ -805,6 +838,7 @@ def gain_table(setting: Setting, rows: Sequence[Mapping[str, object]]) -> list[d
                 "after": names[1],
                 "predicted": round(predicted, 3),
                 "measured": round(measured, 3),
+                "paired": found is paired,
                 "sign_right": measured > 1,
                 "within_1.5": abs(math.log(measured / predicted)) < math.log(1.5),
             }

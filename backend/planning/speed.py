@@ -175,7 +175,9 @@ def _without_packing(context: SpeedContext, best: Workload) -> Iterator[Advice]:
     work = context.work
     if work.packing or not best.packing:
         return
-    micro = [variant for variant in _same_but_batch(work) if _fits(context, variant)]
+    # Only upwards: a smaller micro batch trades padding for launches, which depends on the host's mood more than on the model.
+    larger = (variant for variant in _same_but_batch(work) if variant.micro_batch > work.micro_batch)
+    micro = [variant for variant in larger if _fits(context, variant)]
     after = max(micro, key=lambda variant: _rate(context, variant), default=work)
     gain = _rate(context, after) / _rate(context, work)
     if gain >= LEAST_GAIN:

@@ -29,8 +29,8 @@ class Machine:
     memory_bytes_per_second: float = 4.0e12
     kernel_seconds: float = 28e-6
     """Python, dispatcher and driver per launched kernel."""
-    zero_hook_seconds: float = 0.5e-3
-    """DeepSpeed's Python per gradient (stage 1 and 2) or per module and pass (stage 3)."""
+    zero_hook_seconds: float = 0.4e-3
+    """DeepSpeed's Python per gradient (stage 1 and 2) or per module and pass (stage 3): three hosts gave 0.33 to 0.45 ms."""
     host_link_bytes_per_second: float = 2.0e10
     bus_bytes_per_second: float = 2.5e11
     """All-reduce bus bandwidth between the GPUs."""
@@ -220,10 +220,12 @@ def kernel_count(shape: ModelShape, work: Workload, batch: Batch) -> float:
     adapted = sum(matrix.count for matrix in adapted_matrices(shape, work)) / shape.layers
     casts = uses_autocast(work)
     linear = (per_layer - adapted) * (3 if casts and not work.adapters else 1) + adapted * (9 if casts else 5.5)
-    norms = shape.norms_per_layer * (1 if work.liger else 6) + (0 if not shape.norm_head else 2 if work.liger else 12)
+    # One of Liger's kernels replaces six of a norm, but Triton's launcher and an autograd function in Python cost what five of
+    # PyTorch's own launches do: where launches decide, Liger gains next to nothing (docs/evidence/one-h200.md).
+    norms = shape.norms_per_layer * (5 if work.liger else 6) + (0 if not shape.norm_head else 10 if work.liger else 12)
     attention = 13.0 if work.attention is Attention.EAGER else 8.0 if batch.masked else 4.0
     experts = 12.0 * shape.moe_layers / shape.layers + (4.0 * shape.experts if shape.is_moe else 0.0)
-    forward = linear + norms + attention + experts + 12 + (1 if work.liger else 2)
+    forward = linear + norms + attention + experts + 12 + (4 if work.liger else 2)
     backward = forward * (1.3 if work.adapters else 1.6)
     total = shape.layers * (_passes(work) * forward + backward) + 60
     return total * (0.35 if work.compile else 1.0)

@@ -30,11 +30,14 @@ LOAD_SECONDS = 60.0
 SETUP_SECONDS = 6.0
 """First guess of what a trial costs beside its steps."""
 
+STEPS_FOR_MEDIAN = 5
+CLOSE, MOST_LEADERS = 0.92, 3
+"""Candidates within this share of the best, and at most so many, are measured again at the end."""
 WORTH = 1.02
 """A candidate must promise this much more than the best so far."""
 OTHER_GROUP = 0.8
 """A candidate that needs a fresh process must promise clearly more than one that does not."""
-MACHINE_SPREAD, SWITCH_SPREAD, NOISE, HOPE = 1.0, 0.18, 0.04, 2.0
+MACHINE_SPREAD, SWITCH_SPREAD, NOISE, HOPE = 1.0, 0.25, 0.05, 2.0
 """Prior beliefs about log(measured / predicted): the machine as a whole, one switch, what no switch explains; and how many
 standard deviations of hope a candidate is given."""
 
@@ -85,21 +88,31 @@ class TrialResult:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """All measured tokens over all measured seconds."""
+        """Of the middle step; with fewer than STEPS_FOR_MEDIAN all measured tokens over all measured seconds.
+
+        A few steps hold more than their share of half-empty blocks (each shard of the data ends with one), and a shared host
+        stalls now and then: both would weigh on a mean of a dozen steps far more than on the run.
+        """
         counted = [tokens for tokens in self.tokens if tokens is not None]
         if len(counted) != len(self.step_seconds) or not counted or sum(self.step_seconds) <= 0:
             return None
+        if len(counted) >= STEPS_FOR_MEDIAN and min(self.step_seconds) > 0:
+            return statistics.median(self._rates())
         return sum(counted) / sum(self.step_seconds)
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of the steps' rates, as a share of the mean; None with fewer than two steps."""
-        rates = [
-            tokens / seconds
-            for tokens, seconds in zip(self.tokens, self.step_seconds, strict=False)
-            if tokens and seconds
-        ]
-        return statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 else None
+        """Of the steps' rates, as a share of their median: the median deviation, scaled to what would be a standard deviation
+        of even noise. None with fewer than two steps."""
+        rates = self._rates()
+        if len(rates) < 2:
+            return None
+        middle = statistics.median(rates)
+        return 1.4826 * statistics.median(abs(rate - middle) for rate in rates) / middle
+
+    def _rates(self) -> list[float]:
+        steps = zip(self.tokens, self.step_seconds, strict=False)
+        return [tokens / seconds for tokens, seconds in steps if tokens and seconds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +133,40 @@ class Search:
         others = tuple(known for known in self.results if known.trial != result.trial)
         return replace(self, results=(*others, result))
 
+    def add(self, result: TrialResult) -> Search:
+        """Further steps of a trial that was measured before: they count together with the earlier ones."""
+        earlier = next((known for known in self.results if known.trial == result.trial), None)
+        if earlier is None or earlier.outcome is not Outcome.OK or result.outcome is not Outcome.OK:
+            return self.tell(result)
+        return self.tell(
+            replace(
+                result,
+                step_seconds=(*earlier.step_seconds, *result.step_seconds),
+                tokens=(*earlier.tokens, *result.tokens),
+                padding=(*earlier.padding, *result.padding),
+                peak_bytes=max((peak for peak in (earlier.peak_bytes, result.peak_bytes) if peak), default=None),
+                energy_joules=_both(earlier.energy_joules, result.energy_joules),
+            )
+        )
+
     def find(self, trial_id: str) -> Trial:
         return next(trial for trial in self.trials if trial.id == trial_id)
 
     @property
     def base(self) -> Trial:
         return self.trials[0]
+
+
+def _both(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
+
+
+def close_leaders(search: Search) -> list[Trial]:
+    """The best candidates that one measurement each cannot tell apart; empty when the first is clearly ahead."""
+    measured = [(result.tokens_per_second or 0.0, result) for result in search.results if result.outcome is Outcome.OK]
+    measured.sort(key=lambda pair: -pair[0])
+    near = [result for rate, result in measured if rate >= CLOSE * measured[0][0]][:MOST_LEADERS]
+    return [search.find(result.trial) for result in near] if len(near) > 1 else []
 
 
 def begin_search(context: SpeedContext) -> Search:

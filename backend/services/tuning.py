@@ -27,6 +27,7 @@ from backend.planning.tuning import (
     TuningReport,
     begin_search,
     best_result,
+    close_leaders,
     next_trial,
     report_search,
     steps_of,
@@ -112,6 +113,8 @@ class Tuner:
                     if stopped:
                         break
             if session is not None and not self._stopped:
+                search, session = self._play_off(search, session)
+            if session is not None and not self._stopped:
                 search = self._base_again(search, session)
         finally:
             self._end(session)
@@ -169,7 +172,9 @@ class Tuner:
         self._tell("job", f"{name}: {job.id}", job=job.id)
         return _Session(group=trial.group, job=job.id, paths=paths, results=JsonLines(paths.trials_done))
 
-    def _measure(self, search: Search, session: _Session, trial: Trial) -> tuple[Search, bool]:
+    def _measure(
+        self, search: Search, session: _Session, trial: Trial, *, more: bool = False
+    ) -> tuple[Search, bool]:  # fmt: skip
         """Ask one trial and wait for its result; False when the job ended with it."""
         warm_up, steps = steps_of(trial.predicted.seconds)
         seconds = max(6.0, self.budget_seconds / 16)
@@ -184,11 +189,22 @@ class Tuner:
             result = TrialResult(trial=trial.id, outcome=Outcome.LOST, error=job.message or job.state.value)
         else:
             result = parse_result(record, self._energy(session, record))
-        search = search.tell(result)
+        search = search.add(result) if more else search.tell(result)
         self._tell(
             "result", _summary(trial, result), trial=trial, result=result, job=session.job, report=self._report(search)
         )
         return search, record is not None and not self._over(session)
+
+    def _play_off(self, search: Search, session: _Session) -> tuple[Search, _Session | None]:
+        """Candidates too close to tell are measured once more, one right after the other: a host's mood changes with time."""
+        for trial in close_leaders(search):
+            first = next(result for result in search.results if result.trial == trial.id)
+            if trial.group != session.group or self.budget_seconds - self._spent() < 1.5 * first.wall_seconds:
+                continue
+            search, alive = self._measure(search, session, trial, more=True)
+            if not alive:
+                return search, None
+        return search, session
 
     def _base_again(self, search: Search, session: _Session) -> Search:
         """The present settings once more: as the first trial of a fresh process they were measured with everything cold, and
