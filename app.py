@@ -140,8 +140,20 @@ def hash_password_(
 
 
 @cli.command()
-def worker() -> None:
+def worker(
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the running worker; runs go on, waiting ones wait.")
+    ] = False,
+    if_idle: Annotated[bool, typer.Option("--if-idle", help="With --stop: only while no job runs or waits.")] = False,
+) -> None:
     """Run the worker alone: queue, supervision, telemetry. Ends at once when one serves this data folder already."""
+    if stop:
+        with reported():
+            api = open_api()
+            if if_idle and (busy := api.list_jobs(states=[state for state in JobState if not state.is_final])[0]):
+                raise Conflict(f"{busy} jobs run or wait.")
+            typer.echo("The worker has ended." if api.stop_worker() else "No worker was running.")
+        return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings = load_settings()

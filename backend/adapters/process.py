@@ -147,6 +147,17 @@ def kill_all(identities: Sequence[ProcessIdentity], *, wait_seconds: float = 5.0
     return left
 
 
+def end_process(identity: ProcessIdentity, *, wait_seconds: float = 10.0) -> bool:
+    """Ask the very process that was recorded to end (SIGTERM), and wait. False: it still runs. Raises PermissionError."""
+    with contextlib.suppress(ProcessLookupError):
+        if is_alive(identity):
+            os.kill(identity.pid, signal.SIGTERM)
+    deadline = time.monotonic() + wait_seconds
+    while is_alive(identity) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_alive(identity)
+
+
 class Conversation:
     """A helper process that answers one JSON line to each line it is asked, within a time limit, or is killed.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.adapters.process import spawn_detached
+from backend.adapters.process import ProcessIdentity, end_process, is_alive, spawn_detached
 from backend.domain.events import Event, ProfileRequested, SaveRequested, StateChanged, StopRequested, saved_checkpoints
 from backend.domain.job import Job, JobSpec, JobState, StopMode, Task, TerminationReason
 from backend.domain.launch import LaunchPlan
@@ -425,6 +425,24 @@ class Api:
         """Start the worker unless one holds the lock (a second one would end by itself at once)."""
         if not self.worker_status().alive:
             self._start_worker(self.settings)
+
+    def stop_worker(self) -> bool:
+        """End this data folder's worker; runs go on, the next worker takes them over. False: none was there.
+
+        Raises EnvironmentFault when it cannot be ended.
+        """
+        record = read_json(self.paths.worker_status)
+        if not isinstance(record, dict) or not isinstance(record.get("start_ticks"), int):
+            return False
+        worker = ProcessIdentity(pid=int(record["pid"]), start_ticks=record["start_ticks"])
+        if not is_alive(worker):
+            return False
+        try:
+            if end_process(worker):
+                return True
+        except PermissionError as error:
+            raise EnvironmentFault(f"The worker (process {worker.pid}) belongs to another user.") from error
+        raise EnvironmentFault(f"The worker (process {worker.pid}) does not end.")
 
 
 def spawn_worker(settings: Settings) -> None:

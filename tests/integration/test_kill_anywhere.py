@@ -143,6 +143,19 @@ def test_killed_worker_changes_nothing_for_the_runs(deck: Deck) -> None:
         assert {event.state for event in finals} == {JobState.SUCCEEDED}
 
 
+def test_worker_ended_on_request_leaves_its_runs_alone(deck: Deck) -> None:
+    assert not deck.api.stop_worker(), "none was running"
+    job = deck.api.submit(deck.spec(steps=40, seconds=0.1))
+    worker = deck.start_worker()
+    deck.until(job.id, lambda job: job.state is JobState.RUNNING, 30)
+    assert deck.api.stop_worker() and worker.wait(5) == 0
+    assert not deck.api.stop_worker()
+    deck.start_worker()
+    job = deck.end(job.id, seconds=60)
+    assert (job.state, job.step) == (JobState.SUCCEEDED, 40)
+    assert [record["k"] for record in records(deck.api.job_paths(job.id), 0)].count("start") == 1
+
+
 def test_worker_and_supervisor_killed_together(wide_deck: Deck) -> None:
     chance = random.Random(6)
     for _ in range(4):

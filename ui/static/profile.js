@@ -33,13 +33,12 @@ export function profileSection(id) {
     await post(runPath(id, "/profile"));
     await load();
   }));
-  const help = h("p", { class: "td-muted" }, t("profile.help"));
+  const ask = h("div", { class: "td-profile-body" }, h("p", { class: "td-muted" }, t("profile.help")), h("div", {}, start));
   return {
-    node: h("section", { class: "td-section td-profile" }, h("h2", {}, t("profile.title")), help, h("div", {}, start), status, body),
+    node: h("section", { class: "td-section td-profile" }, h("h2", {}, t("profile.title")), ask, status, body),
     update(job, can) {
       running = job.state === "running";
-      show(start, Boolean(can.save));
-      show(help, Boolean(can.save));
+      show(ask, Boolean(can.save));
     },
     visible(now) {
       shown = now;
@@ -61,13 +60,17 @@ function drawRanks(id, ranks) {
   return [
     ...bad,
     h("p", { class: "td-muted" }, stepsText(good[0])),
-    h("ul", { class: "td-profile-legend" }, used.map((part) => h("li", {}, h("i", { class: `td-profile-${part}` }), t(`profile.part.${part}`)))),
+    h("ul", { class: "td-profile-legend" }, used.map((part) => h("li", {}, h("i", { class: `td-profile-${part}` }), partName(part, good[0])))),
     h("ul", { class: "td-profile-ranks" }, good.map((rank) => drawRank(rank, used))),
     h("p", {}, talkText(good[0])),
     good[0].data_share > 0.02 && h("p", {}, t("profile.data", { share: f.percent(100 * good[0].data_share, 0) })),
     good[0].device === "cpu" && h("p", { class: "td-muted" }, t("profile.cpu")),
     kernelTable(id, good[0]),
   ].filter(Boolean);
+}
+
+function partName(part, rank) {
+  return part === "idle" && rank.device === "cpu" ? t("profile.outside") : t(`profile.part.${part}`);
 }
 
 /** Work by kind, communication that no work covers, and time in which nothing ran: together the whole step. */
@@ -79,7 +82,7 @@ function shareOf(rank, part) {
 
 function drawRank(rank, used) {
   const whole = Math.max(1, used.reduce((sum, part) => sum + shareOf(rank, part), 0)); // kernels side by side add up to more
-  const words = used.map((part) => `${t(`profile.part.${part}`)} ${f.percent(100 * shareOf(rank, part), 0)}`);
+  const words = used.map((part) => `${partName(part, rank)} ${f.percent(100 * shareOf(rank, part), 0)}`);
   const bar = h("span", { class: "td-profile-bar", role: "img", "aria-label": words.join(", "), title: words.join("\n") }, used.map((part) => {
     const share = shareOf(rank, part) / whole;
     const piece = h("i", { class: `td-profile-${part}` }, share > 0.07 ? f.percent(100 * shareOf(rank, part), 0) : "");

@@ -405,6 +405,7 @@ TEXT: dict[str, str] = {
     "profile.part.copies": "Copies",
     "profile.part.communication": "Communication, exposed",
     "profile.part.idle": "Nothing runs",
+    "profile.outside": "Outside operators",
     "history.none": "Nothing has happened yet",
     "event.checkpoint": "Checkpoint at step {step}",
     "event.stop_requested": "Stop requested: {how}",

@@ -405,6 +405,7 @@ TEXT: dict[str, str] = {
     "profile.part.copies": "拷贝",
     "profile.part.communication": "未被掩盖的通信",
     "profile.part.idle": "没有内核在运行",
+    "profile.outside": "算子之外",
     "history.none": "还没有任何事件",
     "event.checkpoint": "第 {step} 步的检查点",
     "event.stop_requested": "请求停止：{how}",
