@@ -36,6 +36,7 @@ _RUNTIME = re.compile(
     r"Train(?:ing)? Runtime: (\d+(?:\.\d+)?) ?(\w+)(?:.*?Throughput: (\d[\d,]*(?:\.\d+)?) ?(tokens/sec\S*))?",
     re.IGNORECASE,
 )
+_THROUGHPUT = re.compile(r"\bthroughput: (\d[\d,]*(?:\.\d+)?) ?((?:tokens?|samples?)/s\S*)", re.IGNORECASE)
 _TABLE = re.compile(r"^\s+([\w/.@-]+)\s+=\s+(\S+)\s*$")
 _METRICS = re.compile(r"\*{5} (train|eval|predict) metrics \*{5}")
 _SCORE = re.compile(r"^\|\s*([\w:./-]*)\s*\|[^|]*\|(.*)\|")
@@ -53,8 +54,8 @@ _HARNESS = re.compile(
 _HARNESS_START = re.compile(r"Initializing \w+ model, with arguments")
 _DATASET = re.compile(r"Loading dataset (\S+?)\.\.\.")
 _ENDED_WELL = (
-    "Training completed. Do not forget", "[after training is done]", "exiting program at iteration", "Training finished",
-    "training completed successfully", "Job succeeded", "status: succeeded", "Run summary:",
+    "raining completed", "raining complete!", "raining complete.", "[after training is done]", "exiting program at iteration",
+    "raining finished", "Job succeeded", "status: succeeded", "Run summary:", "训练完成", "训练结束",
 )  # fmt: skip
 _PHASES: tuple[tuple[str, str], ...] = (
     ("loading_data", "Loading dataset "), ("loading_data", "Generating train split"),
@@ -74,7 +75,7 @@ _ORIGINS: tuple[tuple[str, str], ...] = (
 TRIGGERS = (
     " = ", "heckpoint", "ontinuing", "esum", "orld", "initialized with", "Number of processes", "***** ", "JobState",
     "RunTime", "TRES", "Reason=", "ppl: ", "chosen: ", "untime: ", "stage", "run_", "Selected Tasks", "with arguments",
-    "lighteval", "Verbosity", "evaluator", "ddp_timeout", "faster training", *_ENDED_WELL, *(part for _, part in _PHASES),
+    "lighteval", "Verbosity", "evaluator", "hroughput: ", "ddp_timeout", "faster training", *_ENDED_WELL, *(part for _, part in _PHASES),
 )  # fmt: skip
 """Literals without which a line says nothing about the job (rows of a table begin with a bar)."""
 
@@ -264,3 +265,5 @@ class JobLines:
             self.runtime_seconds = float(found[1]) * scale
             if found[3]:
                 self.throughput, self.throughput_unit = float(found[3].replace(",", "")), found[4]
+        if "hroughput: " in text and (rate := _THROUGHPUT.search(text)):
+            self.throughput, self.throughput_unit = float(rate[1].replace(",", "")), rate[2]

@@ -37,8 +37,11 @@ def facts_of_log(log: TrainerLog, hints: LogHints = NO_HINTS) -> LogFacts:
         remaining_seconds=last.remaining if last else None, throughput=_throughput(train), facts=_facts(log, train, health),
     )  # fmt: skip
     told = with_series(told, train, evals)
-    notes = ("log_without_end",) if outcome == "running" else ()
-    return with_health(replace(told, warnings=tuple(_warnings(log)), notes=notes), health)
+    notes = [
+        *(["log_without_end"] if outcome == "running" else []),
+        *(["throughput_zero"] if _throughput_not_counted(train) else []),
+    ]
+    return with_health(replace(told, warnings=tuple(_warnings(log)), notes=tuple(notes)), health)
 
 
 def trainer_state_facts(state: TrainerState) -> LogFacts:
@@ -116,6 +119,11 @@ def _warnings(log: TrainerLog) -> list[str]:
 
 def _throughput(train: Sequence[LogRow]) -> float | None:
     return next((row.values["throughput"] for row in reversed(train) if row.values.get("throughput")), None)
+
+
+def _throughput_not_counted(train: Sequence[LogRow]) -> bool:
+    rates = [row.values["throughput"] for row in train if "throughput" in row.values]
+    return bool(rates) and not any(rates)
 
 
 def _facts(log: TrainerLog, train: Sequence[LogRow], health: Health) -> dict[str, object]:

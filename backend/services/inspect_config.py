@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import InvalidInput
+from backend.parsing.datasets.container import commas_in_the_way
 from backend.planning.importing.command_line import Launch, typed_arguments
 from backend.planning.importing.detect import Kind, foreign_program, placeholders_of
 from backend.planning.importing.imported import trainer_launches, yaml_documents
@@ -203,7 +204,10 @@ def _deepspeed(name: str, text: str, context: LintContext, neighbour: Neighbour)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        problem = report("not_valid_json", Severity.ERROR, found=str(error), expected="JSON")
+        commas = commas_in_the_way(text)
+        found = f"line {', '.join(map(str, commas[:8]))}" if commas else str(error)
+        code = "trailing_comma" if commas else "not_valid_json"
+        problem = report(code, Severity.ERROR, found=found, expected="JSON", rows=", ".join(map(str, commas[:8])))
         return {"detected_format": Kind.DEEPSPEED.value, **findings([problem])}, [problem]
     problems = settle(lint_deepspeed_file(content, context, name=name), context)
     parameters = context.model_parameters or parameters_of_name(neighbour.model)

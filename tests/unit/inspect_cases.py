@@ -194,8 +194,21 @@ FOLDERS: tuple[Folder, ...] = (
     one(
         "DeepSpeed: broken JSON",
         "ds_z2.json",
-        '{"zero_optimization": {"stage": 2,},\n "train_batch_size": "auto"}',
+        '{"zero_optimization": {"stage": 2}\n "train_batch_size": "auto"}',
         errors=["not_valid_json"],
+    ),
+    one(
+        "DeepSpeed: a comma before a bracket",
+        "ds_z2.json",
+        '{"zero_optimization": {"stage": 2,},\n "train_batch_size": "auto"}',
+        errors=["trailing_comma"],
+    ),
+    one(
+        "a config of ms-swift",
+        "sft.yaml",
+        "model: acme/oak-3b\ntrain_type: lora\ndataset:\n  - oak#200\ntorch_dtype: bfloat16\nlearning_rate: 1e-4\n"
+        "target_modules: all-linear\nmax_length: 1024\noutput_dir: out\n",
+        errors=["foreign_config"],
     ),
     Folder(
         "config and DeepSpeed file disagree",

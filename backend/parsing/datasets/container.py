@@ -213,6 +213,16 @@ def _not_one_document(text: str, stripped: str, error: ValueError) -> Table:
     return Table(container=container, findings=(_broken(what, line),), readable=False)
 
 
+def commas_in_the_way(text: str) -> tuple[int, ...]:
+    """Lines with a comma before a closing bracket, when nothing else keeps the text from being JSON."""
+    commas = _trailing_commas(text)
+    try:
+        json.loads(_without_trailing_commas(text))
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(commas)
+
+
 def _commented(text: str) -> Table | None:
     """JSON that only comment lines keep from being read."""
     lines = text.split("\n")

@@ -104,13 +104,12 @@ def _converted_turns(rows: Sequence[Row], entry: RegistryEntry, facts: dict[str,
             expected=", ".join(expected),
         )
     if bad_order:
-        severity = Severity.ERROR if len(bad) == len(rows) else Severity.WARNING
         yield finding_in(
-            "turns_out_of_order", severity, bad_order, field=column, expected=" / ".join(reversed(expected))
+            "turns_out_of_order", Severity.WARNING, bad_order, field=column, expected=" / ".join(reversed(expected))
         )
     if bad_count:
-        severity = Severity.ERROR if len(bad) == len(rows) else Severity.WARNING
-        yield finding_in("turn_count", severity, bad_count, field=column, expected="odd" if entry.ranking else "even")
+        expected_count = "odd" if entry.ranking else "even"
+        yield finding_in("turn_count", Severity.WARNING, bad_count, field=column, expected=expected_count)
     if bad and len(bad) == len(rows) and not bad_roles:
         yield DataFinding(code="all_samples_dropped", severity=Severity.ERROR, count=len(rows))
     yield from check_empty_turns(rows, column, facts)

@@ -31,6 +31,8 @@ def inspect_data(data: bytes, name: str, entry: RegistryEntry | None = None) -> 
 def _report(table: Table, entry: RegistryEntry | None) -> DataReport:
     rows = table.rows
     kind = detect_format(rows)
+    if entry is not None and entry.columns.get("kto_tag") and kind in ("sharegpt", "alpaca", "prompt_completion"):
+        kind = "kto"  # whatever the labels are: a word or a number is a mistake, not another format
     facts: dict[str, ArgValue] = dict(table.facts)
     findings = [*table.findings, *check_rows(rows, kind, facts)]
     needed = needed_entry(kind, rows)

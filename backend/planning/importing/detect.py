@@ -49,8 +49,14 @@ _FOREIGN_MARKS = {
         "compute_environment distributed_type machine_rank main_training_function num_machines num_processes"
     ),
     "torchtune": words("tokenizer checkpointer batch_size epochs loss compile dtype enable_activation_checkpointing"),
-    "ms-swift": words("train_type tuner_type model_id_or_path custom_train_dataset_path rlhf_type"),
-    "TRL": words("dataset_name dataset_train_split model_name_or_path dataset_text_field max_length"),
+    "ms-swift": words(
+        "model train_type tuner_type model_id_or_path custom_train_dataset_path rlhf_type torch_dtype target_modules max_length "
+        "tuner_backend model_type"
+    ),
+    "TRL": words(
+        "dataset_name dataset_train_split dataset_test_split model_name_or_path dataset_text_field max_length max_seq_length "
+        "dataset_mixer dataset_splits attn_implementation use_peft torch_dtype lora_target_modules dataset_num_proc"
+    ),
     "verl": words("actor_rollout_ref critic algorithm trainer data"),
     "Megatron": words(
         "tensor_model_parallel_size pipeline_model_parallel_size num_layers hidden_size num_attention_heads"
