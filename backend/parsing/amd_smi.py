@@ -19,6 +19,7 @@ from backend.parsing.telemetry.verdicts import remedy_of, verdict_of_rows, verdi
 Record = Mapping[str, Json]
 
 _OTHER_TOOL_LISTS = ("cpu_data", "core_data", "nic_data", "switch_data")
+_DEEPEST = 16
 _BARE = frozenset({"gfx_activity_percent"})
 _NCCL = re.compile(r"^\S+:\d+:\d+ \[\d+\] .*NCCL |^RCCL version", re.MULTILINE)
 
@@ -67,7 +68,9 @@ def json_documents(text: str) -> tuple[list[Json], str]:
         start = match.end() - 1
         try:
             value, at = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            if _ends_inside(text, start, error):
+                break  # its complete records are lines that begin with a brace, too: none of them is a document
             newline = text.find("\n", start)
             at = len(text) if newline < 0 else newline + 1
             continue
@@ -77,6 +80,13 @@ def json_documents(text: str) -> tuple[list[Json], str]:
             preamble = preamble if found else text[: match.start()].strip()
             found.append(value)
     return found, preamble
+
+
+def _ends_inside(text: str, start: int, error: Exception) -> bool:
+    """The document that begins at `start` lacks its end."""
+    if not isinstance(error, json.JSONDecodeError) or not re.match(r"[\[{]\s*(?:[\[{]|\")", text[start : start + 200]):
+        return False
+    return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
 
 
 def _looks_cut(text: str) -> bool:
@@ -164,9 +174,11 @@ def _flat_records(value: Json) -> list[Record]:
 def _split_records(records: Sequence[Record], may_be_empty: bool) -> list[_Part] | None:
     if not records:
         return [] if may_be_empty else None
+    records = [_lowered(record) for record in records]
     groups: dict[str, list[Record]] = {}
-    for record in _newest(records):
-        groups.setdefault(amd_smi_json.kind_of(record), []).append(record)
+    newest = _newest(records)
+    for record, kind in zip(newest, _kinds_of(newest), strict=True):
+        groups.setdefault(kind, []).append(record)
         if "process_list" in record and groups.get("monitor"):
             groups.setdefault("process", []).append(record)
     if "version" in groups:
@@ -174,6 +186,29 @@ def _split_records(records: Sequence[Record], may_be_empty: bool) -> list[_Part]
     if set(groups) == {"other"} and not any("gpu" in {str(key).lower() for key in record} for record in records):
         return None
     return [_Part(kind, tuple(group)) for kind, group in groups.items()]
+
+
+def _kinds_of(records: Sequence[Record]) -> list[str]:
+    """The kind of each record. One that holds nothing but a card's number is a card that did not answer: it keeps its row."""
+    kinds = [amd_smi_json.kind_of(record) for record in records]
+    measured = next((kind for kind in kinds if kind in ("metric", "monitor")), "other")
+    return [
+        measured if kind == "other" and "gpu" in record else kind for record, kind in zip(records, kinds, strict=True)
+    ]
+
+
+def _lowered(value: Record, depth: int = 0) -> Record:
+    """Keys in lower case: the tool's text prints them in capitals, and so do some who convert it. Deeper than records are
+    nothing is read."""
+    return {str(key).lower(): _lowered_value(inner, depth + 1) for key, inner in value.items()}
+
+
+def _lowered_value(value: Json, depth: int) -> Json:
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        return dict(_lowered(value, depth))
+    return [_lowered_value(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 def _newest(records: Sequence[Record]) -> Sequence[Record]:

@@ -73,9 +73,10 @@ _ORIGINS: tuple[tuple[str, str], ...] = (
 
 
 TRIGGERS = (
-    " = ", "heckpoint", "ontinuing", "esum", "orld", "initialized with", "Number of processes", "***** ", "JobState",
+    " = ", "hroughput: ", "heckpoint", "ontinuing", "esum", "orld", "initialized with", "Number of processes", "***** ",
+    "JobState",
     "RunTime", "TRES", "Reason=", "ppl: ", "chosen: ", "untime: ", "stage", "run_", "Selected Tasks", "with arguments",
-    "lighteval", "Verbosity", "evaluator", "hroughput: ", "ddp_timeout", "faster training", *_ENDED_WELL, *(part for _, part in _PHASES),
+    "lighteval", "Verbosity", "evaluator", "ddp_timeout", "faster training", *_ENDED_WELL, *(part for _, part in _PHASES),
 )  # fmt: skip
 """Literals without which a line says nothing about the job (rows of a table begin with a bar)."""
 

@@ -203,6 +203,36 @@ FOLDERS: tuple[Folder, ...] = (
         '{"zero_optimization": {"stage": 2,},\n "train_batch_size": "auto"}',
         errors=["trailing_comma"],
     ),
+    Folder(
+        "labels that are words are still labels",
+        {
+            "train.json": dumped([{**row, "label": "true"} for row in OPENAI]),
+            "dataset_info.json": dumped(
+                {
+                    "notes": {
+                        "file_name": "train.json",
+                        "formatting": "sharegpt",
+                        "columns": {"messages": "messages", "kto_tag": "label"},
+                        "tags": {
+                            "role_tag": "role",
+                            "content_tag": "content",
+                            "user_tag": "user",
+                            "assistant_tag": "assistant",
+                        },
+                    }
+                }
+            ),
+        },
+        {"detected_format": "kto", "verdict": "error", "errors": ["bad_choice"]},
+    ),
+    Folder(
+        "rows that all end with a question",
+        {
+            "train.json": dumped([{"conversations": row["conversations"][:1]} for row in CHAT]),
+            "dataset_info.json": dumped({"notes": {"file_name": "train.json", "formatting": "sharegpt"}}),
+        },
+        {"verdict": "error", "errors": ["all_samples_dropped"], "warnings": ["turn_count"]},
+    ),
     one(
         "a config of ms-swift",
         "sft.yaml",

@@ -274,7 +274,8 @@ DEEPSPEED: tuple[tuple[str, str], ...] = (
     ("renamed_key", '{"zero_optimization": {"stage": 3, "stage3_gather_fp16_weights_on_model_save": true}}'),
     ("wrong_type", '{"train_batch_size": "auto", "zero_optimization": 3}'),
     ("hardware_dependent", '{"zero_optimization": {"stage": 3}, "fp8": {"enabled": true}}'),
-    ("not_valid_json", '{"zero_optimization": {"stage": 3,}, "train_batch_size": "auto"}'),
+    ("trailing_comma", '{"zero_optimization": {"stage": 3,}, "train_batch_size": "auto"}'),
+    ("not_valid_json", '{"zero_optimization": {"stage": 3} "train_batch_size": "auto"}'),
 )
 
 SCRIPTS: tuple[tuple[str, str], ...] = (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from backend.parsing.diagnosis import Diagnosis, diagnose
+from backend.parsing.log_inspection import read_log_facts
 
 STEPS = "".join(f"\r {at}%|#         | {at}/100 [00:{at:02d}<03:00,  1.90s/it]" for at in range(1, 12)) + "\n"
 WAITED = (
@@ -127,3 +130,25 @@ def test_a_prefixed_summary_of_torchrun_is_read() -> None:
 def test_what_a_shell_says_in_two_languages(line: str, outcome: str, cause: str | None) -> None:
     found = end_of(line + "\n")
     assert (found.outcome, found.root_cause) == (outcome, cause)
+
+
+def test_a_step_log_in_words_ends_with_its_throughput() -> None:
+    steps = "".join(f"Step {at}/300, Loss: {2.2 - at / 300:.2f}, LR: 3e-5\n" for at in (100, 200, 300))
+    end = "Saving checkpoint to out/checkpoint-300\nTraining completed in 0:09:31. Throughput: 2,040 tokens/sec/GPU\n"
+    facts = read_log_facts({"console.log": (steps + end).encode()})
+    assert (facts["outcome"], facts["last_checkpoint_step"], facts["throughput"]) == ("completed", 300, 2040.0)
+
+
+def test_throughput_that_is_always_zero_was_not_counted() -> None:
+    def log(rate: float) -> dict[str, object]:
+        rows = [{"current_steps": n, "total_steps": 40, "loss": 1.5, "throughput": rate * n} for n in (10, 20, 30)]
+        return read_log_facts({"trainer_log.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
+
+    assert "throughput_zero" in as_list(log(0.0)["notes"])
+    assert "throughput_zero" not in as_list(log(9.5)["notes"])
+
+
+def as_list(value: object) -> list[object]:
+    """A list of a JSON answer."""
+    assert isinstance(value, (list, tuple))
+    return list(value)

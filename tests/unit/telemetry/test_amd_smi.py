@@ -493,3 +493,35 @@ def test_kfd_gives_identity_and_memory_per_process_and_device() -> None:
 def test_empty_tree_has_no_gpu() -> None:
     assert parse_tree({}).verdict is Verdict.NO_GPU
     assert parse_tree({"module/amdgpu/initstate": "going\n"}).verdict is Verdict.DRIVER_NOT_LOADED
+
+
+def in_capitals(value: object) -> object:
+    """The same record with the keys that the text form prints."""
+    if isinstance(value, dict):
+        return {key.upper(): in_capitals(inner) for key, inner in value.items()}
+    return [in_capitals(one) for one in value] if isinstance(value, list) else value
+
+
+def test_keys_in_capitals_are_the_same_keys() -> None:
+    records = [metric_record(0), metric_record(1)]
+    assert parse_output(json.dumps(in_capitals(records))).gpus == parse_output(json.dumps(records)).gpus
+
+
+@pytest.mark.parametrize("build", [metric_list, metric_object])
+def test_a_record_with_nothing_but_its_number_is_a_lost_card(build: object) -> None:
+    reading = parse_output(build(metric_record(0), {"gpu": 1}, metric_record(2)))  # type: ignore[operator]
+    assert reading.verdict is Verdict.GPU_LOST
+    assert [row.index for row in reading.gpus] == [0, 1, 2]
+    assert [row.socket_power_watts for row in reading.gpus] == [633, None, 633]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_output_that_ends_in_the_middle_is_a_crash_and_no_smaller_host(share: float) -> None:
+    whole = json.dumps({"gpu_data": [metric_record(n) for n in range(4)]}, indent=4)
+    reading = parse_output(whole[: int(len(whole) * share)])
+    assert (reading.verdict, reading.gpus) == (Verdict.CRASH, ())
+
+
+def test_a_second_round_that_ends_in_the_middle_leaves_the_first() -> None:
+    whole = json.dumps([metric_record(0)], indent=4)
+    assert len(parse_output(f"{whole}\n{whole[:200]}").gpus) == 1
