@@ -302,6 +302,8 @@ def profile_lines(found: StepProfile) -> Iterator[str]:
         work |= {"communication (exposed)": rank.communication_exposed_share or 0.0, "idle": rank.idle_share or 0.0}
         parts = sorted(work.items(), key=lambda part: -part[1])
         yield f"rank {rank.rank}, steps {rank.first} to {rank.last}: " + ", ".join(f"{n} {s:.1%}" for n, s in parts)
+    if found.late:
+        yield f"rank {found.late.rank} is late: the others wait for it {found.late.share:.0%} of a step"
 
 
 @cli.command()

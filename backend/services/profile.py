@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from backend.errors import NotFound
 from backend.store.files import read_json
 from backend.store.paths import JobPaths
+
+LATE_SHARE = 0.1
+"""Below this share of a step a difference between ranks is the ordinary scatter of a few steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +49,21 @@ class RankProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LateRank:
+    """A rank that the others wait for: share of a step (0..1) that they spend in communication beyond what it does."""
+
+    rank: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
     """The newest answers, by rank; `asked_at` while a request waits for its answer (Unix seconds); ranks that the run has."""
 
     asked_at: float | None
     ranks: tuple[RankProfile, ...]
     run_ranks: int
+    late: LateRank | None
 
     def answers(self, asked_at: float) -> bool:
         """Every rank has answered a request of that time."""
@@ -63,11 +76,32 @@ def load_profile(paths: JobPaths) -> StepProfile:
     asked = waiting.get("at") if isinstance(waiting, dict) else None
     found = [read_json(path) for path in paths.profile.glob("rank-*.json")]
     ranks = [_rank(record) for record in found if isinstance(record, dict) and isinstance(record.get("rank"), int)]
+    ranks.sort(key=lambda profile: profile.rank)
     return StepProfile(
         asked_at=float(asked) if isinstance(asked, int | float) else None,
-        ranks=tuple(sorted(ranks, key=lambda profile: profile.rank)),
+        ranks=tuple(ranks),
         run_ranks=len(list(paths.recorder.glob("rank-*.jsonl"))),
+        late=find_late_rank(ranks),
     )
+
+
+def find_late_rank(ranks: Sequence[RankProfile]) -> LateRank | None:
+    """The last to arrive at a collective finds all others there and hardly waits itself; they wait inside it.
+
+    Only ranks that traced the same steps are compared, and only on accelerators: there a collective's kernel runs while it
+    waits, on a CPU nothing is traced meanwhile. None: nobody is waited for longer than LATE_SHARE of a step.
+    """
+    shares = {one.rank: one.communication_share for one in ranks if one.communication_share is not None}
+    if (
+        len(shares) < 2
+        or {one.device for one in ranks} != {"accelerator"}
+        or len({(one.first, one.last) for one in ranks}) != 1
+    ):
+        return None
+    late = min(shares, key=lambda rank: shares[rank] or 0.0)
+    others = median(share or 0.0 for rank, share in shares.items() if rank != late)
+    waited = others - (shares[late] or 0.0)
+    return LateRank(rank=late, share=waited) if waited > LATE_SHARE else None
 
 
 def read_table(paths: JobPaths, rank: int) -> str:

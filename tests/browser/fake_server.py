@@ -589,7 +589,10 @@ def busy_world() -> World:
         "evidence": TRACEBACK[-2:],
         "first_failing_rank": 3,
     }
-    world.profiles["run-live"] = {"asked_at": None, "run_ranks": 4, "ranks": [make_profile(rank) for rank in range(4)]}
+    world.profiles["run-live"] = {
+        **{"asked_at": None, "run_ranks": 4, "late": {"rank": 2, "share": 0.14}},
+        "ranks": [make_profile(rank) for rank in range(4)],
+    }
     final = checkpoint(world.jobs["run-done"], 600) | {"name": "final", "path": ""}
     files = [
         {"path": "trainer_log.jsonl", "size_bytes": 91_400, "modified_at": time.time() - 120},

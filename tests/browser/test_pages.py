@@ -107,6 +107,7 @@ def test_profile_of_steps_is_asked_for_and_shown_by_rank(
     section = page.locator(".td-profile")
     expect(section.locator(".td-profile-legend")).to_contain_text(parts[1])
     expect(section.locator(".td-profile-ranks li")).to_have_count(3)
+    expect(section).to_contain_text("14%")
     expect(section).to_contain_text("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
     section.get_by_role("button", name=parts[0]).click()
     page.wait_for_timeout(300)

@@ -46,6 +46,24 @@ def test_request_is_answered_when_every_rank_has_answered_it(paths: JobPaths) ->
     assert load_profile(paths).answers(90.0)
 
 
+@pytest.mark.parametrize(
+    ("talk", "late"), [((0.30, 0.05, 0.28), 1), ((0.12, 0.08, 0.1), None), ((0.0, 0.0, 0.0), None)]
+)
+def test_late_rank_is_the_one_that_does_not_wait(paths: JobPaths, talk: tuple[float, ...], late: int | None) -> None:
+    for rank, share in enumerate(talk):
+        answer = ANSWER | {"rank": rank, "communication_seconds": 2.0 * share}
+        (paths.profile / f"rank-{rank}.json").write_text(json.dumps(answer))
+    found = load_profile(paths).late
+    assert (found.rank if found else None) == late
+    assert found is None or found.share == pytest.approx(0.24)
+
+
+def test_ranks_of_different_windows_are_not_compared(paths: JobPaths) -> None:
+    (paths.profile / "rank-0.json").write_text(json.dumps(ANSWER))
+    (paths.profile / "rank-1.json").write_text(json.dumps(ANSWER | {"rank": 1, "communication_seconds": 1.9, "to": 30}))
+    assert load_profile(paths).late is None
+
+
 def test_half_written_and_foreign_files_are_left_out(paths: JobPaths) -> None:
     (paths.profile / "rank-0.json").write_text(json.dumps(ANSWER)[:40])
     (paths.profile / "rank-1.json").write_text("[1]")

@@ -26,7 +26,7 @@ export function profileSection(id) {
     start.disabled = waits;
     setText(status, found.problem ?? (waits ? t("profile.waiting") : found.ranks.length || running ? "" : t("profile.none")));
     show(status, Boolean(status.textContent));
-    replace(body, drawRanks(id, found.ranks));
+    replace(body, drawRanks(id, found.ranks, found.late));
     if (waits && shown) timer = setTimeout(load, AGAIN);
   }
   start.addEventListener("click", busyWhile(start, async () => {
@@ -52,7 +52,7 @@ export function profileSection(id) {
   };
 }
 
-function drawRanks(id, ranks) {
+function drawRanks(id, ranks, late) {
   const good = ranks.filter((rank) => !rank.error);
   const bad = ranks.filter((rank) => rank.error).map((rank) => h("p", { class: "td-note td-note-warn" }, t("profile.failed", { rank: rank.rank, error: rank.error })));
   if (!good.length) return bad;
@@ -62,6 +62,7 @@ function drawRanks(id, ranks) {
     h("p", { class: "td-muted" }, stepsText(good[0])),
     h("ul", { class: "td-profile-legend" }, used.map((part) => h("li", {}, h("i", { class: `td-profile-${part}` }), partName(part, good[0])))),
     h("ul", { class: "td-profile-ranks" }, good.map((rank) => drawRank(rank, used))),
+    late && h("p", { class: "td-note td-note-warn" }, t("profile.late", { rank: late.rank, share: f.percent(100 * late.share, 0) })),
     h("p", {}, talkText(good[0])),
     good[0].data_share > 0.02 && h("p", {}, t("profile.data", { share: f.percent(100 * good[0].data_share, 0) })),
     good[0].device === "cpu" && h("p", { class: "td-muted" }, t("profile.cpu")),

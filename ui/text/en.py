@@ -392,6 +392,7 @@ TEXT: dict[str, str] = {
     "profile.cpu": "No accelerator: shares of the operators' own time on the CPU.",
     "profile.hidden": "Communication goes on for {share} of a step; for {exposed} of the step nothing is computed meanwhile.",
     "profile.no_communication": "No communication in these steps.",
+    "profile.late": "Rank {rank} is late: the others wait for it {share} of each step. Compare its GPU (clocks, throttling), its data loading and its host.",
     "profile.data": "{share} of the time the trainer waited for data.",
     "profile.kernels": "Largest kernels of rank {rank}",
     "profile.kernel": "Kernel",

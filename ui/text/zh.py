@@ -392,6 +392,7 @@ TEXT: dict[str, str] = {
     "profile.cpu": "没有加速卡：这里是各算子在 CPU 上自身耗时的占比。",
     "profile.hidden": "通信占每步时间的 {share}；每步有 {exposed} 的时间只在通信、没有计算。",
     "profile.no_communication": "这几步没有通信。",
+    "profile.late": "第 {rank} 号落后：其他 rank 每步有 {share} 的时间在等它。请检查它的 GPU（频率、降频）、数据读取和主机。",
     "profile.data": "训练器有 {share} 的时间在等数据。",
     "profile.kernels": "rank {rank} 耗时最多的内核",
     "profile.kernel": "内核",
