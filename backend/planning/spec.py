@@ -21,6 +21,7 @@ from backend.planning.document import (
     render_value,
     same_value,
 )
+from backend.planning.secret_arguments import move_secrets
 
 SECTION = "tunedeck"
 _KEYS = (
@@ -88,16 +89,20 @@ _ORDER = (
 
 
 def parse_spec(text: str) -> JobSpec:
-    """Read a train YAML with an optional `tunedeck:` mapping; raises InvalidInput with line and column."""
+    """Read a train YAML with an optional `tunedeck:` mapping; raises InvalidInput with line and column.
+
+    Secrets among the arguments become variables, which are kept apart from everything that is written.
+    """
     data = load_document(text)
     own = _Section(text, data.pop(SECTION, None))
+    train, env = move_secrets(data, own.environment("env"))
     return JobSpec(
         name=own.text_of("name") or derive_name(data),
-        train=data,
+        train=train,
         processes=own.whole("processes", least=1),
         gpus=own.texts("gpus"),
         zero=_zero(own),
-        env=own.environment("env"),
+        env=env,
         environment=own.text_of("environment"),
         executor=own.text_of("executor") or "local",
         priority=own.whole("priority") or 0,

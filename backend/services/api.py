@@ -19,9 +19,11 @@ from backend.domain.launch import LaunchPlan
 from backend.domain.problem import ArgValue, Problem, Severity
 from backend.errors import Conflict, EnvironmentFault, InvalidInput, NotFound, SpecRejected, StoreFault
 from backend.planning.command import Host, build_plan, shell_command
+from backend.planning.document import load_document
 from backend.planning.export import build_export
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.lint import lint_spec, lint_train_yaml
+from backend.planning.secret_arguments import given_secrets
 from backend.planning.spec import apply_changes, parse_spec
 from backend.services.dry_run import DryRun, DryRuns, DryRunState
 from backend.services.environments import Environments
@@ -239,8 +241,7 @@ class Api:
     def _store_new(self, job: Job, spec: JobSpec, spec_text: str, plan: LaunchPlan) -> None:
         """Folder first (built aside, then renamed), then the row: a crash leaves a whole job or none."""
         values = self._secret_values(spec)
-        hidden = {f"tunedeck.env.{name}": PLACEHOLDER for name in values}
-        text = apply_changes(spec_text, hidden) if hidden else spec_text
+        text = hide_secrets(spec_text, values)
         env = {name: value for name, value in plan.env.items() if name not in values}
         paths, aside = self.paths.job(job.id), JobPaths(self.paths.jobs / f".new-{job.id}")
         try:
@@ -443,6 +444,14 @@ class Api:
         except PermissionError as error:
             raise EnvironmentFault(f"The worker (process {worker.pid}) belongs to another user.") from error
         raise EnvironmentFault(f"The worker (process {worker.pid}) does not end.")
+
+
+def hide_secrets(spec_text: str, names: Collection[str]) -> str:
+    """The document without the values of the variables `names`, nor the arguments that they came from."""
+    if not names:
+        return spec_text
+    hidden = {f"tunedeck.env.{name}": PLACEHOLDER for name in names}
+    return apply_changes(spec_text, hidden, list(given_secrets(load_document(spec_text))))
 
 
 def spawn_worker(settings: Settings) -> None:

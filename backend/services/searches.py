@@ -116,7 +116,7 @@ class Searches:
         )  # fmt: skip
         folder = self.root / record.id
         folder.mkdir(parents=True)
-        write_text(folder / "spec.yaml", spec_text)
+        write_text(folder / "spec.yaml", spec_text, mode=0o600)  # secrets may stand in it: its trials need them
         self._save(record)
         return record
 

@@ -171,8 +171,13 @@ def test_rejected_job_leaves_nothing_behind(deck: Deck) -> None:
     assert deck.api.list_jobs()[0] == 0
 
 
-def test_secret_values_reach_the_run_and_no_file_of_the_job(deck: Deck, tmp_path: Path) -> None:
-    text = deck.spec(steps=1000, seconds=0.05).replace("  env:\n", "  env:\n    HF_TOKEN: hf_verysecret\n", 1)
+@pytest.mark.parametrize("given", ["variable", "argument"])
+def test_secret_values_reach_the_run_and_no_file_of_the_job(deck: Deck, given: str) -> None:
+    text = deck.spec(steps=1000, seconds=0.05)
+    if given == "variable":
+        text = text.replace("  env:\n", "  env:\n    HF_TOKEN: hf_verysecret\n", 1)
+    else:
+        text += "hf_hub_token: hf_verysecret\n"
     job = deck.api.submit(text)
     deck.start_worker()
     deck.at_step(job.id, 1)

@@ -226,6 +226,18 @@ TEXT: dict[str, tuple[str, str]] = {
     "foreign_config": ("这是别的程序的配置（{found}）。", "使用原本的程序，或从预设开始。"),
     "placeholder": ("还有 {found} 处需要填写：{expected}。", "替换占位符（envsubst）后再导入。"),
     # 路径
+    "secret_argument": (
+        "`{field}` 是机密；训练器可以从环境变量 {expected} 取得同样的值。",
+        "无需处理：Tunedeck 会把它作为 {expected} 保存在只有您能读取的文件中，不会写入任务的任何文件。",
+    ),
+    "secret_arguments_differ": (
+        "`{field}` 与 `{other}` 的值不同，而两者都会成为环境变量 {expected}。",
+        "请只保留其中一个。",
+    ),
+    "secret_without_variable": (
+        "`{field}` 是机密，而训练器只能从配置文件读取它，能看到该任务的人都能读到。",
+        "删除 `{field}`，改在训练主机上用该服务自己的程序登录。",
+    ),
     "needs_torchrun": (
         "带有 deepspeed 的配置即使单卡也必须通过 torchrun 启动。",
         "Tunedeck 会自动处理；在别处请设置 {expected}。",

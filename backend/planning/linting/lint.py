@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from backend.domain.job import JobSpec
-from backend.domain.problem import ArgValue, Problem, Severity
+from backend.domain.problem import ArgValue, Fix, Problem, Severity
 from backend.errors import InvalidInput
 from backend.planning.importing.yaml_text import YamlText, read_yaml
 from backend.planning.linting import amd, arguments, combinations, deepspeed, names, packages, sanity
@@ -14,9 +14,11 @@ from backend.planning.linting.config import OWN_SECTION, TrainConfig
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.report import report
 from backend.planning.schema import nearest
+from backend.planning.secret_arguments import VARIABLES, given_secrets, has_no_variable
 
 Rule = Callable[[TrainConfig], Iterator[Problem]]
 
+HIDDEN = "***"
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
@@ -90,6 +92,25 @@ def needs_torchrun(config: TrainConfig) -> Iterator[Problem]:
         expected="FORCE_TORCHRUN=1",
         line=config.line("deepspeed"),
     )
+
+
+def secret_arguments(config: TrainConfig) -> Iterator[Problem]:
+    """Tokens and keys among the arguments. Their values are never shown."""
+    given = given_secrets(config.values)
+    for name in given:
+        variable = VARIABLES[name]
+        other = next((known for known in given if VARIABLES[known] == variable and given[known] != given[name]), "")
+        if other and list(given).index(other) < list(given).index(name):
+            yield report("secret_arguments_differ", Severity.ERROR, field=name, found=HIDDEN, expected=variable,
+                         line=config.line(name), fix=Fix(remove=(name,)), other=other)  # fmt: skip
+        else:
+            yield report("secret_argument", Severity.NOTE, field=name, found=HIDDEN, expected=variable,
+                         line=config.line(name))  # fmt: skip
+    severity = Severity.ERROR if config.context.launched_here else Severity.WARNING
+    for name, value in config.values.items():
+        if value and isinstance(value, str) and has_no_variable(name):
+            yield report("secret_without_variable", severity, field=name, found=HIDDEN, line=config.line(name),
+                         fix=Fix(remove=(name,)))  # fmt: skip
 
 
 def deepspeed_path(config: TrainConfig) -> Iterator[Problem]:
@@ -187,6 +208,7 @@ RULES: tuple[Rule, ...] = (
     *sanity.RULES,
     *names.RULES,
     needs_torchrun,
+    secret_arguments,
     deepspeed_path,
     deepspeed_content,
     paths,

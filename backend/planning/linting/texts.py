@@ -331,6 +331,18 @@ TEXTS: dict[str, Text] = {
         "Replace the placeholders (envsubst), then import the result.",
     ),
     # paths
+    "secret_argument": Text(
+        "`{field}` is a secret; the trainer takes the same value from the variable {expected}.",
+        "Nothing to do: Tunedeck keeps it as {expected}, in a file only you can read, and out of the run's files.",
+    ),
+    "secret_arguments_differ": Text(
+        "`{field}` holds another value than `{other}`, and both become the variable {expected}.",
+        "Leave one of them out.",
+    ),
+    "secret_without_variable": Text(
+        "`{field}` is a secret that the trainer takes from its file only, where everyone who sees the run could read it.",
+        "Remove `{field}`; sign in with the service's own program on the training host instead.",
+    ),
     "needs_torchrun": Text(
         "A config with a deepspeed key only starts through torchrun, even on one GPU.",
         "Tunedeck does so by itself; elsewhere set {expected}.",
