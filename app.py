@@ -43,6 +43,7 @@ from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
 from backend.services.profile import StepProfile, load_profile
 from backend.services.searches import Searches, describe_rows
+from backend.services.sweeps import Sweeps, describe_sweep, parse_range
 from backend.services.views import Views
 from backend.services.worker import Worker, WorkerRunning
 from backend.settings import load_settings
@@ -536,6 +537,33 @@ def tune(
                 f"{record.state} after {record.seconds:.0f} s: {gain}. Best: {searches.root / name / 'best.yaml'}"
             )
     raise typer.Exit({"finished": 0, "stopped": EXIT_STOPPED}.get(record.state, EXIT_FAILED))
+
+
+@cli.command()
+def sweep(
+    file: Annotated[Path | None, typer.Argument(help="YAML of the job that is varied.")] = None,
+    grid: Annotated[list[str] | None, typer.Option(help="key=a,b,c; key=1e-5..1e-3:log with --samples")] = None,
+    samples: Annotated[int | None, typer.Option(help="Draw so many combinations instead of all.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
+    early_stop: Annotated[bool, typer.Option("--early-stop", help="Stop runs that fall behind by eval loss.")] = False,
+    show_: Annotated[str, typer.Option("--show", help="Only the table of this sweep.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Train a job with every combination of some settings, as a group of jobs; `--show ID` compares them."""
+    with reported():
+        sweeps = Sweeps(open_api())
+        if not show_:
+            if file is None:
+                raise InvalidInput("FILE", found="nothing", expected="the YAML of a job")
+            ranges = [parse_range(*pair) for each in grid or [] for pair in parse_pairs([each], "--grid").items()]
+            show_ = sweeps.start(read_text(file), ranges, samples=samples, seed=seed, early_stop=early_stop).id
+        view = sweeps.view(show_)
+        if as_json:
+            typer.echo(json.dumps(asdict(view), ensure_ascii=False))
+            return
+        typer.echo(f"sweep {show_}: {len(view.rows)} runs, {view.active} not ended")
+        for line in describe_sweep(view):
+            typer.echo(line)
 
 
 @cli.command()

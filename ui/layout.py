@@ -9,7 +9,7 @@ from pathlib import Path
 import gradio as gr
 
 from backend.services.form import FormService
-from ui.pages import compare, home, new_run, run, runs, tune
+from ui.pages import compare, home, new_run, run, runs, sweep, tune
 from ui.pages.place import load_script
 from ui.text import Language, catalogue, text
 
@@ -44,6 +44,9 @@ def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None
     with pages.route(text(lang, "run.title"), "/run", show_in_navbar=False):
         _frame(module, configuration)
         run.build(module)
+    with pages.route(text(lang, "sweep.title"), "/sweep", show_in_navbar=False):
+        _frame(module, configuration)
+        sweep.build(module)
     with pages.route(text(lang, "tune.title"), "/tune", show_in_navbar=False):
         _frame(module, configuration)
         tune.build(module)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ui.assets import STATIC, asset_url
 
 _IMPORT = re.compile(r'^import\s[^;]*?from\s+"\./([\w.]+)"', re.MULTILINE)
-_ENTRY_OF_PAGE = {"": "home.js", "runs": "runs.js", "run": "run.js", "tune": "tune.js", "compare": "compare.js"}
+_ENTRY_OF_PAGE = {"": "home.js", **{name: f"{name}.js" for name in ("runs", "run", "compare", "tune", "sweep")}}
 
 
 def scripts_of(entry: str, folder: Path = STATIC) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from backend.services.forecast import Forecaster
 from backend.services.gpus import open_gpus
 from backend.services.run_speed import RunSpeed
 from backend.services.searches import Searches
+from backend.services.sweeps import Sweeps
 from backend.services.views import Views
 from backend.settings import Settings
 from ui.access import known_hosts, require_login_off_loopback
@@ -37,7 +38,7 @@ from ui.login import language_router, login_router
 from ui.page_head import PageHead
 from ui.routes import action_router, add_error_answers, download_router, live_router, read_router, refuse
 from ui.sessions import Sessions
-from ui.speed_routes import run_speed_router, speed_router
+from ui.speed_routes import run_speed_router, speed_router, sweep_router
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -89,6 +90,7 @@ def create_app(
         gpu_router(gpus, api),
         speed_router(Searches(api, gpus)),
         run_speed_router(speed),
+        sweep_router(Sweeps(api)),
         download_router(views),
         compare_router(views, Comparisons(views, utilization=speed.utilization)),
         action_router(api),

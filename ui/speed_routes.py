@@ -10,12 +10,14 @@ from starlette.responses import Response
 from backend.errors import InvalidInput
 from backend.services.run_speed import RunSpeed
 from backend.services.searches import Searches
+from backend.services.sweeps import Sweeps, parse_range
 from backend.services.views import job_row
 from ui.pages.forecast_view import build_advice_view
 from ui.pages.new_run import TEXTS
-from ui.routes import Body, Given, answer, parse_word, text_of
+from ui.routes import Body, Given, answer, named_texts_of, parse_word, text_of, whole_of
 
 DEFAULT_MINUTES = 8.0
+MOST_SHOWN = 50
 
 
 def speed_router(searches: Searches) -> APIRouter:
@@ -46,6 +48,34 @@ def speed_router(searches: Searches) -> APIRouter:
     @router.post("/{search_id}/launch")
     def launch(request: Request, search_id: str, body: Given) -> Response:
         return answer(request, {"job": job_row(searches.launch(search_id))}, status=201)
+
+    return router
+
+
+def sweep_router(sweeps: Sweeps) -> APIRouter:
+    """`/api/sweeps...`"""
+    router = APIRouter(prefix="/api/sweeps")
+
+    @router.get("")
+    def every(request: Request) -> Response:
+        return answer(request, {"sweeps": [sweeps.view(sweep.id) for sweep in sweeps.every()[:MOST_SHOWN]]})
+
+    @router.post("")
+    def start(request: Request, body: Given) -> Response:
+        grid = named_texts_of(body, "grid")
+        samples = None if body.get("samples") is None else whole_of(body, "samples")
+        ranges = [parse_range(key.strip(), text) for key, text in grid.items()]
+        early = body.get("early_stop") is True
+        sweep = sweeps.start(text_of(body, "spec_text"), ranges, samples=samples, early_stop=early)
+        return answer(request, sweeps.view(sweep.id), status=201)
+
+    @router.get("/{sweep_id}")
+    def one(request: Request, sweep_id: str) -> Response:
+        return answer(request, sweeps.view(sweep_id))
+
+    @router.post("/{sweep_id}/stop")
+    def stop(request: Request, sweep_id: str, body: Given) -> Response:
+        return answer(request, sweeps.stop(sweep_id))
 
     return router
 

@@ -23,12 +23,14 @@ from backend.errors import Conflict, TunedeckError
 from backend.planning.command import VISIBILITY
 from backend.planning.queueing import Capacity, Start, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
+from backend.services.api import Api
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster
 from backend.services.gpus import GpuService
 from backend.services.progress import RunProgress
 from backend.services.sampler import RunningJob, Sampler
 from backend.services.secrets import load_secrets
+from backend.services.sweeps import Sweeps
 from backend.settings import REPOSITORY, Settings
 from backend.store.database import Database
 from backend.store.events import append_event, load_events
@@ -41,6 +43,7 @@ SUPERVISOR = REPOSITORY / "backend" / "services" / "supervisor.py"
 BEAT_SECONDS = 0.25
 HEARTBEAT_SECONDS = 2.0
 SUMMARY_SECONDS = 1.0
+SWEEP_SECONDS = 5.0
 CONSOLE_TAIL_BYTES = 1 << 16
 ADOPT_SECONDS = 10.0
 """How long a STARTING job may be without a supervisor before it is spawned again (the last worker died in between)."""
@@ -68,6 +71,8 @@ class Worker:
         self.jobs = JobTable(Database(self.paths.database))
         self.gpus, self.sampler = gpus, sampler
         self.forecaster = Forecaster(settings, self.paths, Environments(self.paths, settings))
+        self.sweeps = Sweeps(Api(settings, clock=clock, start_worker=lambda _: None))
+        self._sweeps_at = 0.0
         self._runs: dict[str, RunProgress] = {}
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
@@ -126,9 +131,21 @@ class Worker:
             except (TunedeckError, OSError, ValueError) as error:
                 log.exception("job %s", job.id)
                 faults.append(error)
+        self._stop_behind()
         self._start_waiting()
         if faults:
             raise faults[0]
+
+    def _stop_behind(self) -> None:
+        """Runs of a sweep that fell behind the others, where the sweep asks for that."""
+        if self.clock() - self._sweeps_at < SWEEP_SECONDS:
+            return
+        self._sweeps_at = self.clock()
+        for job_id in self.sweeps.beat():
+            log.info("job %s: behind the other runs of its sweep, stops early", job_id)
+            text = "Its best eval loss is above the median of the sweep's other runs at this step: stopped early."
+            alert = Alert(at=self.clock(), code="sweep_early_stop", severity=Severity.NOTE, message=text)
+            self._tell(self.paths.job(job_id), alert)
 
     def running_jobs(self) -> list[RunningJob]:
         """For the sampler (in its own thread): whose folders get a copy of the telemetry."""

@@ -10,6 +10,7 @@ const PAGES = {
   runs: () => import("./runs.js"),
   run: () => import("./run.js"),
   tune: () => import("./tune.js"),
+  sweep: () => import("./sweep.js"),
   compare: () => import("./compare.js"),
 };
 

@@ -50,7 +50,7 @@ function build(id) {
     title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }), place: h("p", { class: "td-note td-note-info", role: "status", hidden: true }),
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
-    resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"),
+    resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"), sweep: iconButton(t("sweep.run"), "table"),
     compare: button(t("compare.with"), { iconName: "table" }), report: h("a", { class: "td-icon-button", href: `${root()}/api/report?runs=${encodeURIComponent(id)}&lang=${lang()}`, download: "", "aria-label": t("report.run"), title: t("report.run") }, icon("download")), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
     ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
@@ -65,7 +65,7 @@ function build(id) {
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
-      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.report, parts.annotate, parts.link, parts.remove)),
+      h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.sweep, parts.report, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
   return parts;
 }
@@ -83,6 +83,7 @@ function wire(parts, current, head) {
     const { tuning } = await post("/api/tunings", { spec_text: text });
     navigate(href("tune", { id: tuning.id }));
   }));
+  parts.sweep.addEventListener("click", () => sweepDialog(current().job));
   parts.save.addEventListener("click", busyWhile(parts.save, async () => {
     await post(runPath(current().job.id, "/save"));
     toast(t("save.requested"), "ok");
@@ -184,6 +185,22 @@ async function showCause(box, job, message) {
 function firstErrors(lines) {
   const at = lines.findIndex((line) => line.level === "error");
   return at < 0 ? [] : lines.slice(Math.max(0, at - 2), at + ERROR_LINES);
+}
+
+/** Lines `setting = values` become the grid of a sweep over this job. */
+function sweepDialog(job) {
+  const lines = h("textarea", { class: "td-input", rows: 4, value: "learning_rate = 5e-5, 1e-4, 2e-4\nlora_rank = 8, 16", "aria-label": t("sweep.start.help"), spellcheck: "false" });
+  const early = h("input", { type: "checkbox" });
+  return dialog({
+    title: t("sweep.start.title", { name: job.name }),
+    body: [h("p", {}, t("sweep.start.help")), lines, h("label", { class: "td-check" }, early, h("span", {}, t("sweep.start.early")))],
+    actions: [{ label: t("sweep.start"), kind: "primary", run: async () => {
+      const pairs = lines.value.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => line.split(/\s*[=:：]\s*/, 2));
+      const { spec_text: text } = await post(runPath(job.id, "/clone"));
+      const { sweep } = await post("/api/sweeps", { spec_text: text, grid: Object.fromEntries(pairs.map(([key, values]) => [key, values ?? ""])), early_stop: early.checked });
+      navigate(href("sweep", { id: sweep.id }));
+    } }],
+  });
 }
 
 function deleteDialog(job) {
