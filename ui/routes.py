@@ -29,6 +29,7 @@ from backend.services.api import Api
 from backend.services.cursor import parse_cursor
 from backend.services.diagnosing import Diagnosis
 from backend.services.importing import import_texts
+from backend.services.log_search import LEVELS, LogQuery
 from backend.services.views import Views, job_row
 from ui.downloads import send
 from ui.encoding import encode
@@ -38,6 +39,7 @@ from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 VERSION = "0.1.0"
 MAX_BODY_BYTES = 2 << 20
 MAX_LINES = 5000
+MAX_HITS = 500
 LEAST_POINTS = 16
 COMPRESS_ABOVE_BYTES = 4096
 _STATUS: dict[type[TunedeckError], tuple[int, str]] = {
@@ -132,6 +134,29 @@ def read_router(views: Views) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = 500,
     ) -> Response:
         return answer(request, views.log(job_id, offset=offset, before=before, limit=limit))
+
+    @router.get("/runs/{job_id}/log/search")
+    def log_search(
+        request: Request,
+        job_id: str,
+        q: str = "",
+        regex: bool = False,
+        case: bool = False,
+        level: str = "",
+        rank: Annotated[int | None, Query(ge=0, le=99_999)] = None,
+        start: Annotated[int, Query(alias="from", ge=0)] = 0,
+        line: Annotated[int | None, Query(ge=1)] = None,
+        limit: Annotated[int, Query(ge=0, le=MAX_HITS)] = 100,
+        context: Annotated[int, Query(ge=0, le=20)] = 2,
+        first: bool = False,
+    ) -> Response:
+        query = LogQuery(
+            text=q, is_regex=regex, match_case=case, level=parse_word("level", level, ("", *LEVELS)), rank=rank
+        )
+        return answer(
+            request,
+            views.search(job_id, query, start=start, line=line, limit=limit, context=context, first_only=first),
+        )
 
     return router
 

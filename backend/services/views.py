@@ -26,6 +26,7 @@ from backend.services.cursor import Cursor
 from backend.services.diagnosing import Diagnosis, diagnose_job
 from backend.services.energy import energy_at
 from backend.services.headline import Headline, build_headline, number_or_word
+from backend.services.log_search import LogFinds, LogQuery, search_log
 from backend.services.log_windows import LogView, LogWindows
 from backend.services.profile import StepProfile, load_profile, read_table
 from backend.store.columns import Curve, decimate
@@ -359,6 +360,13 @@ class Views:
         if offset is None or offset < 0:
             return self.logs.last(path, limit if offset is None else min(limit, -offset))
         return self.logs.from_offset(path, offset, limit)
+
+    def search(
+        self, job_id: str, query: LogQuery, *, start: int, line: int | None, limit: int, context: int, first_only: bool
+    ) -> LogFinds:
+        """One portion of a search through the whole console log (backend/services/log_search.py)."""
+        path = self._job(job_id)[1].console
+        return search_log(path, query, start=start, line=line, limit=limit, context=context, first_only=first_only)
 
     # -- downloads ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,10 +21,13 @@ from typing import Any
 import gradio as gr
 import plotly
 import uvicorn
-from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
+from fastapi import FastAPI, Request, Response, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
+from backend.errors import InvalidInput
+from backend.services.log_search import LogQuery, search_log
+from ui.encoding import encode
 from ui.layout import build_pages, page_css
 from ui.text import LANGUAGES
 from ui.theme import build_theme
@@ -781,7 +785,39 @@ def _add_reads(app: FastAPI, world: World) -> None:
             lines = [line for line in lines if line["at"] < before][-limit:]
         elif offset < 0:
             lines = lines[offset:]
+        else:
+            lines = [line for line in lines if line["at"] >= offset][:limit]
+            after = lines[-1]["at"] + len(lines[-1]["text"].encode()) + 1 if lines else size
+            return {"offset": offset, "next": after, "size": size, "lines": lines, "open": None}
         return {"offset": 0, "next": size, "size": size, "lines": lines, "open": None}
+
+    @app.get("/api/runs/{job_id}/log/search")
+    def log_search(request: Request, job_id: str) -> Response:
+        """The real search on the made-up lines."""
+        given = request.query_params
+        rank = given.get("rank")
+        query = LogQuery(
+            text=given.get("q", ""),
+            is_regex="regex" in given,
+            match_case="case" in given,
+            level=given.get("level", ""),
+            rank=None if rank is None else int(rank),
+        )
+        with tempfile.NamedTemporaryFile() as file:
+            Path(file.name).write_text("".join(line["text"] + "\n" for line in world.logs[job_id]))
+            try:
+                found = search_log(
+                    Path(file.name),
+                    query,
+                    start=int(given["from"]),
+                    line=int(given["line"]),
+                    limit=int(given["limit"]),
+                    context=int(given.get("context", 2)),
+                    first_only="first" in given,
+                )
+            except InvalidInput as error:
+                return JSONResponse({"error": {"code": "invalid_input", "field": "q", "message": str(error)}}, 400)
+        return Response(encode(found), media_type="application/json")
 
     @app.get("/api/runs/{job_id}/diagnosis")
     def diagnosis(job_id: str, lang: str = "en") -> Json:

@@ -446,12 +446,50 @@ def test_log_follows_finds_and_filters(busy: Site, open_page: Open) -> None:
     expect(box.get_by_text("even newer")).to_have_count(1)
     expect(box.get_by_text("line 0", exact=True)).to_be_in_viewport()
     page.get_by_role("searchbox").fill("line 12")
-    expect(page.locator(".td-log")).to_contain_text("11 of 11")
+    expect(page.locator(".td-log")).to_contain_text("1 of 11")
     page.get_by_role("combobox", name="Level").select_option("2")
     expect(box.locator(".td-log-line:visible")).to_have_count(1)
     page.get_by_role("combobox", name="Level").select_option("0")
     page.get_by_role("button", name="First error").click()
     expect(box.get_by_text("RuntimeError: boom")).to_be_in_viewport()
+
+
+def test_log_search_reaches_lines_that_were_never_loaded(busy: Site, open_page: Open, watch: Watch) -> None:
+    watch.expected = ("400",)
+    world, base = busy
+    lines = [f"[rank{i % 2}]: step {i} done" for i in range(4000)]
+    lines[7] = "[rank1]: ValueError: needle"
+    world.logs["run-live"] = to_lines(lines)
+    page = open_page(base + "/run?id=run-live&tab=log")
+    box, status = page.get_by_role("log"), page.locator(".td-log-found")
+    expect(box.get_by_text("step 3999 done")).to_be_in_viewport()
+    page.keyboard.press("/")
+    page.keyboard.type("needle")
+    expect(page.locator(".td-log-hits mark")).to_have_text("needle")
+    expect(page.locator(".td-log-hits .td-log-near")).to_have_count(4)
+    page.keyboard.press("Enter")
+    expect(box.get_by_text("ValueError: needle")).to_be_in_viewport()
+    expect(box.locator(".td-log-here .td-log-n")).to_have_text("8")
+    box.evaluate("(node) => { node.scrollTop = node.scrollHeight; }")
+    expect(page.get_by_role("button", name="Later lines")).to_be_visible()
+    world.logs["run-live"] = to_lines([*lines, "the newest line"])
+    page.get_by_role("button", name="Follow").click()
+    expect(box.get_by_text("the newest line")).to_be_in_viewport()
+    page.get_by_role("searchbox").fill("step \\d+0 ")
+    expect(status).to_have_text("not found")
+    page.get_by_role("button", name="Regular expression").click()
+    expect(status).to_contain_text("of 400")
+    page.get_by_role("combobox", name="Rank").select_option("1")
+    expect(status).to_have_text("not found")
+    page.get_by_role("searchbox").fill("step (")
+    expect(status).to_contain_text("missing )")
+    page.get_by_role("searchbox").fill("step")
+    expect(page.locator(".td-log-results summary")).to_contain_text("the first 500 of 1,999")
+    page.get_by_role("button", name="More matches").click()
+    expect(page.locator(".td-log-hits > li")).to_have_count(1000)
+    page.get_by_role("searchbox").press("Escape")
+    page.get_by_role("combobox", name="Rank").select_option("")
+    expect(page.locator(".td-log-results")).to_be_hidden()
 
 
 def test_command_can_be_copied_and_pasted_into_a_shell(busy: Site, open_page: Open) -> None:

@@ -378,3 +378,15 @@ def test_runs_are_filtered_by_tag_and_preferences_are_kept(api: Api, client: Tes
     assert client.get("/api/preferences").json() == {}
     assert client.post("/api/preferences", json={"smoothing": 7}).json() == {"smoothing": 7}
     assert client.get("/api/preferences").json() == {"smoothing": 7}
+
+
+def test_a_log_is_searched_in_the_server_and_bad_questions_are_refused(api: Api, client: TestClient) -> None:
+    paths = add_job(api)
+    paths.console.write_text("one\n[rank1]: ValueError: bad\nthree\n")
+    found = client.get("/api/runs/job-1/log/search?q=BAD&context=1").json()
+    assert (found["count"], found["done"], found["hits"][0]["line"]["n"]) == (1, True, 2)
+    assert client.get("/api/runs/job-1/log/search?level=error&rank=1&first=true&limit=1").json()["count"] == 1
+    assert client.get("/api/runs/job-1/log/search?q=bad&case=true&rank=0").json()["count"] == 0
+    assert error(client.get("/api/runs/job-1/log/search?q=(&regex=true")) == (400, "invalid_input", "q")
+    assert error(client.get("/api/runs/job-1/log/search?q=a&level=loud")) == (400, "invalid_input", "level")
+    assert error(client.get("/api/runs/nope/log/search?q=a"))[0] == 404

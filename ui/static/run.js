@@ -120,6 +120,7 @@ class RunPage {
     document.title = pageTitle(detail);
     this.head.update(detail);
     this.sections.charts.setDetail(detail);
+    this.sections.log.setDetail(detail);
     this.sections.checkpoints.update(detail);
     this.sections.config.update(detail);
     this.sections.speed.update(detail);
