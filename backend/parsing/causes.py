@@ -250,8 +250,8 @@ CAUSES: Mapping[str, Cause] = {
         "There is no dataset_info.json", "Point dataset_dir at the folder that holds dataset_info.json."
     ),
     "not_valid_json": Cause(
-        "dataset_info.json is not valid JSON",
-        "Correct it at the place that the message names: a comma too many or missing, a comment, a missing quote.",
+        "A file is not valid JSON",
+        "Correct it at the place that the message names: a comma too many or missing, a comment, a missing quote, a cut end (the data page shows the line).",
         "Correct line {line} of {path}: a comma too many or missing, a comment, a missing quote.",
     ),
     "dataset_type_conflict": Cause(

@@ -258,7 +258,9 @@ class ConsoleReader:
 
     def conclude(self, *, failed: bool = False) -> Verdict:
         """The cause so far. `failed`: it is known from elsewhere that the job ended badly."""
-        return self.failure.conclude(progress_offset=self.progress_offset, step=self._last_step, failed=failed)
+        return self.failure.conclude(
+            progress_offset=self.progress_offset, step=self._last_step, start_offset=self.job.started_offset, failed=failed
+        )  # fmt: skip
 
     def _note_step(self, step: int, offset: int) -> None:
         if step > self._last_step:

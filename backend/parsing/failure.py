@@ -260,12 +260,16 @@ class FailureScan:
                 Exception_(name=found[1], text=body[:_EVIDENCE_CHARACTERS], offset=line.offset, rank=rank)
             )
 
-    def conclude(self, *, progress_offset: int = -1, step: int = -1, failed: bool = False) -> Verdict:
+    def conclude(
+        self, *, progress_offset: int = -1, step: int = -1, start_offset: int = -1, failed: bool = False
+    ) -> Verdict:
         """Weigh the findings. `progress_offset`: where the step last grew, to `step`; an error before it did not end the job.
+        `start_offset`: where the last training began.
 
         When the job did end badly, an error one or two steps back may still be the cause: other ranks go on for a moment.
         """
-        ended_badly = failed or self.launcher.failed
+        launcher_failed = self.launcher.failed and not start_offset > self.launcher.failed_offset
+        ended_badly = failed or launcher_failed
         live = [one for one in self.findings.values() if one.last_offset >= progress_offset and self._is_cause(one)]
         if not live and ended_badly:
             live = [
@@ -277,7 +281,7 @@ class FailureScan:
         if root is not None and (own := self._error_before(root, progress_offset)):
             root, exception = None, own
         cut = any(not one.ignored and one.offset >= progress_offset for one in self._open.values())
-        failed = root is not None or exception is not None or self.launcher.failed or cut
+        failed = root is not None or exception is not None or launcher_failed or cut
         ranks = tuple(sorted(root.ranks)) if root else ()
         return Verdict(
             root=root, others=tuple(one for one in live if one is not root), exception=exception,
@@ -288,12 +292,15 @@ class FailureScan:
 
     def _is_cause(self, one: Finding) -> bool:
         """Rows with a wrong role are dropped with a warning: a cause only when none was left. A watchdog that hangs after a
-        time-out was reported hangs because of it. DeepSpeed's launcher kills all ranks after one ended by an error."""
+        time-out was reported hangs because of it. DeepSpeed's launcher kills all ranks after one ended by an error, and srun
+        cancels the step."""
         if one.code == "role_tag_mismatch":
             return "all_samples_dropped" in self.findings
         if one.code == "watchdog_stuck":
             timeout = self.findings.get("collective_timeout")
             return timeout is None or timeout.offset > one.offset
+        if one.code == "cancelled" and 0 <= self.launcher.task_failed_offset < one.offset:
+            return False
         if one.code == "killed_without_reason" and self.launcher.exit_code not in (None, 128 + 9):
             by_launcher = all("Killing subprocess" in piece.text for piece in one.evidence)
             return self.launcher.exit_signal is not None or not by_launcher

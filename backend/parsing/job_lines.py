@@ -101,6 +101,8 @@ class JobLines:
     saved: int | None = None
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     ended_offset: int = -1
+    started_offset: int = -1
+    """Where the step loop was announced last."""
     runtime_seconds: float | None = None
     throughput: float | None = None
     throughput_unit: str = ""
@@ -200,7 +202,7 @@ class JobLines:
             if self._trained or not self.trainings:  # several ranks may print one header
                 self.trainings += 1
             self._trained = False
-            self.phase = "training"
+            self.phase, self.started_offset = "training", offset
         elif "Running Prediction" in text or "Running prediction" in text:
             self.job = "predict"
         elif found := _METRICS.search(text):

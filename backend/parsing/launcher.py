@@ -47,7 +47,6 @@ NOISE = re.compile(
 class LauncherLines:
     """Takes lines in order; the fields hold what was found so far."""
 
-    failed: bool = False
     rank: int | None = None
     local_rank: int | None = None
     host: str = ""
@@ -63,6 +62,10 @@ class LauncherLines:
     starts: int = 0
     closing_signal: str = ""
     task_errors: list[str] = field(default_factory=list)
+    failed_offset: int = -1
+    """Where a launcher last said that its job failed."""
+    task_failed_offset: int = -1
+    """Where srun first named a task that failed of itself: what Slurm then cancels is a consequence."""
     _in_root: bool = False
     _when: datetime | None = None
     """Time of the failure that is held."""
@@ -74,26 +77,31 @@ class LauncherLines:
         if self._in_root:
             self._take_field(text)
         if "Root Cause" in text and _ROOT.search(text):
-            self._in_root, self.failed, self._is_later = True, True, False
+            self._in_root, self.failed_offset, self._is_later = True, offset, False
         elif "local_rank:" in text and (found := _AGENT.search(text)):
+            self.failed_offset = offset
             self._take_agent(int(found[1]), int(found[2]))
         elif "closing signal" in text and (found := _CLOSING.search(text)):
             self.closing_signal = found[2]
         elif "nproc" in text or "Initializing" in text or "num nodes" in text:
             self._take_start(text, offset)
         elif "exits with return code" in text and (found := _DEEPSPEED.search(text)):
-            self.failed = True
+            self.failed_offset = offset
             self._set_exit(int(found[1]))
         elif "srun: error" in text and (found := _SRUN.search(text)):
-            self.failed = True
-            if len(self.task_errors) < 64:
-                self.task_errors.append(f"{found[1]}: task {found[2]}: {found[3]}")
+            self.failed_offset = offset
+            self._take_task_error(found[1], found[2], found[3], offset)
         elif "ssh exited" in text and (found := _SSH.search(text)):
-            self.failed = True
+            self.failed_offset = offset
             self._set_exit(int(found[1]))
         elif found := _SHELL.match(text):
-            self.failed = True
+            self.failed_offset = offset
             self.exit_signal = _SHELL_SIGNALS[found[1]]
+
+    @property
+    def failed(self) -> bool:
+        """A launcher said that its job failed."""
+        return self.failed_offset >= 0
 
     @property
     def in_block(self) -> bool:
@@ -137,8 +145,13 @@ class LauncherLines:
         if not self._is_later:
             self._when = when
 
+    def _take_task_error(self, host: str, task: str, what: str, offset: int) -> None:
+        if len(self.task_errors) < 64:
+            self.task_errors.append(f"{host}: task {task}: {what}")
+        if self.task_failed_offset < 0 and not what.startswith("Terminated"):
+            self.task_failed_offset = offset
+
     def _take_agent(self, code: int, local_rank: int) -> None:
-        self.failed = True
         self._set_exit(code)
         if self.local_rank is None:
             self.local_rank = local_rank

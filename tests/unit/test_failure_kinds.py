@@ -55,6 +55,40 @@ def block(rank: int, local_rank: int, time: str) -> str:
         ("torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in x", "toolchain_missing"),
         ("ValueError: [deepspeed] failed to resume from checkpoint out/checkpoint-40", "checkpoint_incomplete"),
         ("RuntimeError: DataLoader worker (pid(s) 512) exited unexpectedly", "killed_without_reason"),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'out/tmp-checkpoint-40/trainer_state.json'",
+            "checkpoint_rename_race",
+        ),
+        ("OSError: [Errno 39] Directory not empty: 'out/tmp-checkpoint-a8_k2' -> 'out/checkpoint-40'", "checkpoint_rename_race"),
+        (
+            "ValueError: Can't find a checkpoint index (a.index.json or b.index.json) in out/checkpoint-40.",
+            "checkpoint_incomplete",
+        ),
+        ("_pickle.UnpicklingError: invalid load key, 'v'.", "weights_file_corrupt"),
+        (
+            "_pickle.UnpicklingError: Weights only load failed. WeightsUnpickler error: Unsupported operand 118",
+            "weights_file_corrupt",
+        ),
+        ("_pickle.UnpicklingError: Weights only load failed. Unsupported global: GLOBAL numpy.core", "checkpoint_load_refused"),
+        (
+            "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: "
+            "https://www.modelscope.cn/api/v1/models/a/oak/revisions",
+            "model_path_missing",
+        ),
+        ("ImportError: cannot import name 'flash_attn_func' from 'flash_attn' (/opt/t/__init__.py)", "attention_package_missing"),
+        (
+            "pyarrow.lib.ArrowNotImplementedError: Unsupported cast from string to list using function cast_list",
+            "dataset_type_conflict",
+        ),
+        ("pyarrow.lib.ArrowInvalid: JSON parse error: Invalid value. in row 5", "not_valid_json"),
+        (
+            "pyarrow.lib.ArrowInvalid: JSON parse error: Column(/a) changed from string to number in row 2",
+            "dataset_type_conflict",
+        ),
+        ("json.decoder.JSONDecodeError: Extra data: line 2 column 1 (char 88)", "not_valid_json"),
+        ("ValueError: The decoder prompt (length 9120) is longer than the maximum model length of 8192.", "sequence_too_long"),
+        ("torch._inductor.exc.TritonMissing: Cannot find a working triton installation.", "package_missing"),
+        ("AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'", "op_build_failed"),
         ("ValueError: Cannot open d/dataset_info.json due to Expecting value: line 4 column 1 (char 9).", "not_valid_json"),
     ],
 )  # fmt: skip
@@ -152,3 +186,26 @@ def as_list(value: object) -> list[object]:
     """A list of a JSON answer."""
     assert isinstance(value, (list, tuple))
     return list(value)
+
+
+def test_an_empty_parameter_of_zero3_is_no_other_vocabulary() -> None:
+    error = "size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([900, 64]) from checkpoint, "
+    assert end_of(traced(f"{error}the shape in current model is torch.Size([0]).")).root_cause is None
+    other = end_of(traced(f"{error}the shape in current model is torch.Size([904, 64])."))
+    assert (other.root_cause, other.facts["model_rows"]) == ("embedding_size_mismatch", 904)
+
+
+def test_a_step_that_slurm_cancels_after_a_task_failed_was_not_cancelled() -> None:
+    task = "srun: error: n7: task 3: Segmentation fault (core dumped)\n"
+    cancel = "slurmstepd: error: *** STEP 88.0 ON n6 CANCELLED AT 2026-03-11T07:02:08 ***\n"
+    assert (end_of(task + cancel).outcome, end_of(task + cancel).root_cause) == ("failed", None)
+    ended = cancel + "srun: error: n7: task 3: Terminated\n"
+    assert (end_of(ended).outcome, end_of(ended).root_cause) == ("stopped", "cancelled")
+
+
+def test_a_new_launch_leaves_the_failure_of_the_old_one_behind() -> None:
+    header = "***** Running training *****\n  Total optimization steps = 100\n"
+    failed = traced("RuntimeError: HIP error: invalid device function", 1) + block(1, 1, "2026-03-11_07:02:08")
+    assert diagnose((header + STEPS + failed).encode()).outcome == "failed"
+    again = diagnose((header + STEPS + failed + header + STEPS).encode())
+    assert (again.outcome, again.root_cause) == ("running", None)

@@ -61,7 +61,7 @@ DIAGNOSIS_ZH: Mapping[str, tuple[str, str]] = {
     "streaming_without_max_steps": ("流式读取需要 max_steps", "设置 max_steps：流式读取时一个 epoch 的长度未知。"),
     "dataset_undefined": ("数据集没有登记", "使用 dataset_info.json 中的名称；文件要先登记再引用；检查 dataset_dir。"),
     "dataset_registry_missing": ("没有 dataset_info.json", "把 dataset_dir 指向包含 dataset_info.json 的目录。"),
-    "not_valid_json": ("dataset_info.json 不是有效的 JSON", "在报错指出的位置修正：多或少了逗号、含有注释、缺少引号。"),
+    "not_valid_json": ("文件不是有效的 JSON", "在报错指出的位置修正：多或少了逗号、含有注释、缺少引号、结尾被截断（数据页面会指出行号）。"),
     "dataset_type_conflict": ("同一列的值类型不同", "让该列在所有行中类型一致（数据页面会指出行号）。"),
     "role_tag_mismatch": ("数据中的角色与登记的标签不符", "把 dataset_info.json 中的 user_tag、assistant_tag 等改成数据实际使用的角色。"),
     "all_samples_dropped": ("预处理后没有剩下任何样本", "检查数据集的 formatting 和列：数据页面会说明样本被丢弃的原因。"),
