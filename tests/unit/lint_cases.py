@@ -73,6 +73,11 @@ TRAIN: tuple[Case, ...] = (
         {"flash_attn": "fa2"},
         LintContext(schema=installed(transformers="5.6.0", flash_attn="2.8.3")),
     ),
+    Case(
+        "ppo_trl_version",
+        {"stage": "ppo", "reward_model": "a", "learning_rate": "1.0e-5"},
+        LintContext(schema=installed(trl="0.24.0")),
+    ),
     Case("attention_package_missing", {"flash_attn": "fa2"}, LintContext(schema=installed(flash_attn=None))),
     Case("template_unknown", {"template": "llama3.1"}),
     Case("template_unknown", {"template": "qwen2_5_vl"}),

@@ -11,7 +11,7 @@ from backend.planning.importing.imported import apply_fixes
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.lint import lint_deepspeed_file, lint_train_yaml
 from backend.services.importing import lint_text
-from tests.unit.lint_cases import DEEPSPEED, SCRIPTS, TRAIN, WHOLE, Case
+from tests.unit.lint_cases import DEEPSPEED, SCRIPTS, TRAIN, WHOLE, Case, installed
 from tests.unit.valid_configs import BASE
 
 
@@ -109,3 +109,12 @@ def test_known_missing_package_is_an_error_and_unknown_is_a_note() -> None:
 def test_values_on_a_command_line_are_judged_like_those_in_a_file() -> None:
     text = "llamafactory-cli train --stage sft --do_train --model_name_or_path a --dataset b --num_train_epochs 400"
     assert "epochs_too_many" in [p.code for p in lint_text(text)]
+
+
+@pytest.mark.parametrize(
+    ("trl", "refused"), [("0.8.6", False), ("0.9.6", False), ("0.24.0", True), ("1.2.0", True), (None, False)]
+)
+def test_ppo_is_refused_only_where_the_environments_trl_is_known_to_be_too_new(trl: str | None, refused: bool) -> None:
+    text = "stage: ppo\ndo_train: true\nreward_model: a\nmodel_name_or_path: m\ndataset: d\ntemplate: llama3\noutput_dir: o\n"
+    codes = {problem.code for problem in lint_train_yaml(text, LintContext(schema=installed(trl=trl)))}
+    assert ("ppo_trl_version" in codes) == refused

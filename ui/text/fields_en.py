@@ -269,7 +269,7 @@ _OTHERS: dict[str, str] = {
     "choice.stage.dpo": "DPO: prefer better answers",
     "choice.stage.kto": "KTO: good and bad answers",
     "choice.stage.rm": "Reward model",
-    "choice.stage.ppo": "PPO: reinforcement learning",
+    "choice.stage.ppo": "PPO: reinforcement learning (needs trl 0.9)",
     "choice.stage.pt": "Pre-training: plain text",
     "choice.finetuning_type.lora": "LoRA",
     "choice.finetuning_type.full": "Full",

@@ -170,7 +170,7 @@ _OTHERS: dict[str, str] = {
     "choice.stage.dpo": "DPO：偏好更好的回答",
     "choice.stage.kto": "KTO：好坏回答",
     "choice.stage.rm": "奖励模型",
-    "choice.stage.ppo": "PPO：强化学习",
+    "choice.stage.ppo": "PPO：强化学习（需要 trl 0.9）",
     "choice.stage.pt": "预训练：纯文本",
     "choice.finetuning_type.lora": "LoRA",
     "choice.finetuning_type.full": "全参数",

@@ -61,6 +61,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "LLaMA-Factory 0.9.5 的解析器接受 `fa3`，加载模型时才抛出 NotImplementedError。",
         "可用的值：{expected}。",
     ),
+    "ppo_trl_version": (
+        "LLaMA-Factory 0.9.5 的 PPO 需要 trl 0.8.6 至 0.9.6，而其他阶段需要 0.18 以上；当前训练环境中的 trl 更新。",
+        "改用 dpo 或 kto，或指定另一个装有 trl 0.9.6 的训练环境。",
+    ),
     "attention_broken": (
         "transformers 5.6.0 无法运行 FlashAttention-2：第一次前向计算就会报 AttributeError。",
         "改用 flash_attn: sdpa，或换一个 transformers 版本。",

@@ -198,6 +198,12 @@ TABLE: tuple[Combination, ...] = (
         expected="4 | 8",
     ),
     Combination(
+        code="ppo_trl_version",
+        field="stage",
+        when=lambda c: c.stage == "ppo" and not (0, 8) <= (c.context.version("trl") or (0, 9))[:2] <= (0, 9),
+        expected="dpo | kto",
+    ),
+    Combination(
         code="ppo_reward_type",
         field="reward_model_type",
         when=lambda c: c.stage == "ppo" and c.text("reward_model_type") == "lora" and c.method != "lora",

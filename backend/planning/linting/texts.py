@@ -111,6 +111,10 @@ TEXTS: dict[str, Text] = {
         "`fa3` passes the parser of LLaMA-Factory 0.9.5 and then raises NotImplementedError when the model is loaded.",
         "Use one of: {expected}.",
     ),
+    "ppo_trl_version": Text(
+        "LLaMA-Factory 0.9.5's PPO needs trl 0.8.6 to 0.9.6, and its other stages 0.18 or newer: the training environment has a newer trl.",
+        "Use dpo or kto, or name another training environment that has trl 0.9.6.",
+    ),
     "attention_broken": Text(
         "transformers 5.6.0 cannot run FlashAttention-2: the first forward pass ends in an AttributeError.",
         "Use flash_attn: sdpa, or another transformers release.",
