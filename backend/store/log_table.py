@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.store.columns import Column, Floats
@@ -33,14 +33,24 @@ class LogTable:
     def memory_bytes(self) -> int:
         return sum(3 * logged.x.capacity_bytes for logged in self.names.values())
 
-    def append(self, step: int, epoch: float | None, values: Mapping[str, float]) -> None:
-        named = dict(values) if epoch is None else {**values, "epoch": epoch}
-        for name, value in named.items():
+    def extend(self, rows: Sequence[tuple[int, float | None, Mapping[str, float]]]) -> None:
+        """Log records in their order: step, epoch, values."""
+        added: dict[str, tuple[list[float], list[float], list[float]]] = {}
+        for order, (step, epoch, values) in enumerate(rows, self.size):
+            named = values if epoch is None else {**values, "epoch": epoch}
+            for name, value in named.items():
+                if name not in added:
+                    added[name] = ([], [], [])
+                x, y, orders = added[name]
+                x.append(step)
+                y.append(value)
+                orders.append(order)
+        for name, (x, y, orders) in added.items():
             logged = self.names.setdefault(name, Logged())
-            logged.x.extend([float(step)])
-            logged.y.extend([value])
-            logged.order.extend([float(self.size)])
-        self.size += 1
+            logged.x.extend(x)
+            logged.y.extend(y)
+            logged.order.extend(orders)
+        self.size += len(rows)
 
     def values(self, name: str) -> Floats:
         """Every value logged under `name`, in the order of writing; empty when there is none."""

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -148,11 +149,31 @@ class RunSeries:
         self._take_group(rank, records[begin:])
 
     def _take_group(self, rank: int, records: list[Record]) -> None:
-        """Records of one start of the trainer; steps together, for there may be very many."""
-        self._take_steps(rank, [record for record in records if record.get("k") == "step"])
+        """Records of one start of the trainer; steps and logged values together, for there may be very many."""
+        steps: list[Record] = []
+        logs: list[Record] = []
+        others: list[Record] = []
+        places = {"step": steps, "log": logs}
         for record in records:
-            if record.get("k") != "step":
-                self._take(rank, str(record.get("k")), record)
+            kind = record.get("k")
+            places.get(kind, others).append(record) if isinstance(kind, str) else others.append(record)
+        self._take_steps(rank, steps)
+        for record in others:
+            self._take(rank, str(record.get("k")), record)
+        self._take_logs(rank, logs)
+
+    def _take_logs(self, rank: int, records: Sequence[Record]) -> None:
+        times = [_number(record.get("t")) for record in records]
+        timed = [(at, record) for at, record in zip(times, records, strict=True) if isfinite(at)]
+        self._files[rank].skipped += len(records) - len(timed)
+        if not timed:
+            return
+        segment = self._segment(rank, timed[0][0])
+        segment.last_at = max(segment.last_at, max(at for at, _ in timed))
+        if rank == 0:
+            self.logs.extend(
+                [(_whole(r.get("s")) or 0, _maybe_number(r.get("epoch")), _numbers(r.get("v"))) for _, r in timed]
+            )
 
     def _take_steps(self, rank: int, records: Sequence[Record]) -> None:
         rows = self._step_rows(rank, records)
@@ -175,7 +196,7 @@ class RunSeries:
 
     def _take(self, rank: int, kind: str, record: Record) -> None:
         at, step = _number(record.get("t")), _whole(record.get("s"))
-        if not np.isfinite(at):
+        if not isfinite(at):
             self._files[rank].skipped += 1
             return
         segment = self._segment(rank, at)
@@ -260,8 +281,6 @@ class RunSeries:
                 segment.versions = _texts(record.get("versions"))
             case "train_begin":
                 self._take_train_begin(segment, record, at)
-            case "log":
-                self.logs.append(step, _maybe_number(record.get("epoch")), _numbers(record.get("v")))
             case "eval_begin":
                 segment.begun["evaluation"] = at
             case "eval_end":
@@ -451,6 +470,8 @@ def _number(value: object) -> float:
 
 
 def _maybe_number(value: object) -> float | None:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
