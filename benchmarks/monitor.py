@@ -284,7 +284,10 @@ def _wait_until_read(address: str, began: float) -> float:
         try:
             form = {"requests": json.dumps([{"plugin": "scalars", "tag": "train/loss"}])}
             answer = httpx.post(
-                f"{address}experiment/defaultExperimentId/timeSeries", data=form, trust_env=False, timeout=30
+                f"{address}experiment/defaultExperimentId/data/plugin/timeseries/timeSeries",
+                data=form,
+                trust_env=False,
+                timeout=30,
             )
             if f'"step": {MILLION}' in answer.text or f'"step":{MILLION}' in answer.text:
                 return time.perf_counter() - began
