@@ -36,6 +36,7 @@ from backend.store.files import read_json, write_json, write_text
 from backend.store.jobs import JobTable
 from backend.store.paths import DataPaths, JobPaths
 from backend.store.plans import load_plan, save_plan
+from backend.store.series_copy import drop_copy
 
 ENTRY = REPOSITORY / "backend" / "inside" / "train.py"
 WORKER_STALE_SECONDS = 15.0
@@ -345,6 +346,7 @@ class Api:
         except FileNotFoundError:
             return
         shutil.rmtree(aside, ignore_errors=True)
+        drop_copy(self.paths.series_copies, paths.recorder)
         forget_secrets(self.paths, job_id)
 
     def resume(self, job_id: str, checkpoint: str, changes: Mapping[str, ArgValue] | None = None) -> Job:

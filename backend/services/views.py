@@ -199,7 +199,7 @@ class Views:
         self.api = api
         self.gpu_readings = gpu_readings
         self.clock = clock
-        self.cache = cache or SeriesCache()
+        self.cache = cache or SeriesCache(copies=api.paths.series_copies)
         self.logs = LogWindows()
 
     # -- lists --------------------------------------------------------------------------------------------------------
@@ -415,6 +415,8 @@ class Views:
     def open_run(self, job: Job) -> RunSeries:
         run = self.cache.open(self.api.paths.job(job.id).recorder)
         run.refresh(ended=job.state.is_final)
+        if job.state.is_final:
+            self.cache.keep(run)
         return run
 
     def _energy(self, job: Job, run: RunSeries) -> dict[str, Curve]:

@@ -19,6 +19,13 @@ class Column:
         self._values: Floats = np.full(max(16, missing_before), np.nan)
         self.size = missing_before
 
+    @classmethod
+    def of(cls, values: Floats) -> Column:
+        """A column that holds `values`, without a copy; they are copied when it grows."""
+        column = cls()
+        column._values, column.size = values, len(values)
+        return column
+
     @property
     def values(self) -> Floats:
         """A view of what the column holds; valid until the next `extend`."""

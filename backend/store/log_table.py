@@ -29,6 +29,23 @@ class LogTable:
         self.size = 0
         self.names: dict[str, Logged] = {}
 
+    def columns(self) -> dict[str, Floats]:
+        """Every column as `<x, y or order>:<name>`."""
+        return {
+            f"{part}:{name}": getattr(logged, part).values
+            for name, logged in self.names.items()
+            for part in ("x", "y", "order")
+        }
+
+    def restore(self, columns: Mapping[str, Floats], size: int) -> None:
+        """Take over what `columns` gave."""
+        names = [key.removeprefix("x:") for key in columns if key.startswith("x:")]
+        self.names = {
+            name: Logged(**{part: Column.of(columns[f"{part}:{name}"]) for part in ("x", "y", "order")})
+            for name in names
+        }
+        self.size = size
+
     @property
     def memory_bytes(self) -> int:
         return sum(3 * logged.x.capacity_bytes for logged in self.names.values())

@@ -88,6 +88,11 @@ class DataPaths:
         return self.root / "preferences" / f"{name}.json"
 
     @property
+    def series_copies(self) -> Path:
+        """Columns of ended runs, made from their recorder files; may be deleted at any time."""
+        return self.root / "cache" / "series"
+
+    @property
     def secrets(self) -> Path:
         return self.root / "secrets.json"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -52,6 +53,23 @@ class RecordFile:
                 self._half = rest
                 if feed:
                     yield self._parse(whole)
+
+    def describe(self) -> dict[str, object]:
+        """Where it stands, as JSON."""
+        return {
+            "offset": self.offset, "skipped": self.skipped, "last": list(self._last),
+            "head": self._head.hex(), "half": self._half.hex(),
+        }  # fmt: skip
+
+    def restore(self, record: Mapping[str, Any]) -> bool:
+        """Go on from a described place; False when the file is not the very one that was described."""
+        status = self.path.stat()
+        if record["last"] != [status.st_ino, status.st_size, status.st_mtime_ns]:
+            return False
+        self.offset, self.skipped = int(record["offset"]), int(record["skipped"])
+        self._last = (status.st_ino, status.st_size, status.st_mtime_ns)
+        self._head, self._half = bytes.fromhex(record["head"]), bytes.fromhex(record["half"])
+        return True
 
     def _check(self, file: FileIO, status: os.stat_result) -> None:
         """The head tells a file that was emptied and written again: every record starts with its own time."""

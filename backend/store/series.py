@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 from backend.store.columns import Curve, Floats, build_curve, newest_of_each
 from backend.store.log_table import Logged, LogTable
 from backend.store.record_file import Record, RecordFile, Replaced
+from backend.store.series_copy import Meta, load_copy, save_copy
 from backend.store.step_table import DERIVED, FIELDS, StepTable, Waiting
 
 
@@ -94,6 +95,14 @@ class Progress:
     pauses: tuple[Marker, ...] = ()
 
 
+WORTH_A_COPY = 50_000
+"""Steps and logged rows from which reading takes longer than a blink."""
+
+
+class StaleCopy(Exception):
+    """The files have changed since the copy was made."""
+
+
 class RunSeries:
     """Everything one run has recorded. Safe to use from several threads; arrays handed out never change.
 
@@ -115,6 +124,64 @@ class RunSeries:
         self._segment_of: dict[int, int] = {}
         self._seen: dict[int, set[str]] = {}
         self._late = 0
+        self._copied: list[dict[str, object]] = []
+
+    # -- a copy of what was read --------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Keep a copy of an ended run that is worth it, once for each state of its files."""
+        with self.lock:
+            waiting = any(rows for segment in self.segments for rows in segment.waiting.rows.values())
+            state = [file.describe() for file in self._files.values()]
+            if waiting or self.steps.size + self.logs.size < WORTH_A_COPY or state == self._copied:
+                return
+            self._copied = state
+            columns = {f"steps:{name}": values for name, values in self.steps.columns().items()}
+            columns |= {f"logs:{name}": values for name, values in self.logs.columns().items()}
+            save_copy(folder, self.recorder, columns, self._describe())
+
+    def load_saved(self, folder: Path) -> bool:
+        """Start from the copy instead of the files; False when there is none of their present state."""
+        with self.lock:
+            found = load_copy(folder, self.recorder)
+            if found is None:
+                return False
+            try:
+                self._restore(*found)
+            except (KeyError, TypeError, ValueError, OSError, StaleCopy):
+                self._empty()
+                return False
+            return True
+
+    def _describe(self) -> Meta:
+        return {
+            "logs": self.logs.size,
+            "late": self._late,
+            "files": {str(rank): file.describe() for rank, file in self._files.items()},
+            "segment_of": {str(rank): index for rank, index in self._segment_of.items()},
+            "seen": {str(rank): sorted(kinds) for rank, kinds in self._seen.items()},
+            "markers": [asdict(marker) for marker in self.markers],
+            "segments": [_describe_segment(segment) for segment in self.segments],
+        }
+
+    def _restore(self, columns: Mapping[str, Floats], meta: Meta) -> None:
+        self._empty()
+        files = {int(rank): RecordFile(self.recorder / f"rank-{rank}.jsonl") for rank in meta["files"]}
+        present = {path.name for path in self.recorder.glob("rank-*.jsonl")}
+        if present != {file.path.name for file in files.values()}:
+            raise StaleCopy
+        for rank, file in files.items():
+            if not file.restore(meta["files"][str(rank)]):
+                raise StaleCopy
+        self._files = files
+        self._copied = [file.describe() for file in files.values()]
+        self._late = int(meta["late"])
+        self._segment_of = {int(rank): int(index) for rank, index in meta["segment_of"].items()}
+        self._seen = {int(rank): set(kinds) for rank, kinds in meta["seen"].items()}
+        self.markers = [Marker(**marker) for marker in meta["markers"]]
+        self.segments = [_restore_segment(record) for record in meta["segments"]]
+        self.steps.restore(_part(columns, "steps:"))
+        self.logs.restore(_part(columns, "logs:"), int(meta["logs"]))
 
     # -- reading the files --------------------------------------------------------------------------------------------
 
@@ -443,20 +510,54 @@ class RunSeries:
 class SeriesCache:
     """RunSeries by recorder folder, the least recently used dropped above `budget_bytes` of columns."""
 
-    def __init__(self, budget_bytes: int = 256 << 20) -> None:
+    def __init__(self, budget_bytes: int = 256 << 20, *, copies: Path | None = None) -> None:
+        """`copies`: folder for copies of ended runs; None: every run is read from its files."""
         self.budget_bytes = budget_bytes
+        self.copies = copies
         self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
         self._lock = threading.Lock()
 
     def open(self, recorder: Path) -> RunSeries:
         with self._lock:
-            run = self._runs.pop(recorder, None) or RunSeries(recorder)
+            run = self._runs.pop(recorder, None) or self._first(recorder)
             self._runs[recorder] = run
             used = sum(other.memory_bytes for other in self._runs.values())
             while used > self.budget_bytes and len(self._runs) > 1:
                 _, dropped = self._runs.popitem(last=False)
                 used -= dropped.memory_bytes
             return run
+
+    def _first(self, recorder: Path) -> RunSeries:
+        run = RunSeries(recorder)
+        if self.copies is not None:
+            run.load_saved(self.copies)
+        return run
+
+    def keep(self, run: RunSeries) -> None:
+        """An ended run will be opened faster next time."""
+        if self.copies is not None:
+            run.save(self.copies)
+
+
+def _describe_segment(segment: Segment) -> Meta:
+    kept = {name: getattr(segment, name) for name in _SEGMENT_FIELDS}
+    merged = {"merged_to": segment.waiting.merged_to, "silent": sorted(segment.waiting.silent)}
+    parts = {path: sorted(ranks) for path, ranks in segment.parts.items()}
+    return kept | {"waiting": merged, "ended_ranks": sorted(segment.ended_ranks), "parts": parts}
+
+
+def _restore_segment(record: Meta) -> Segment:
+    kept = {name: record[name] for name in _SEGMENT_FIELDS} | {"phases": [(name, at) for name, at in record["phases"]]}
+    waiting = Waiting(merged_to=record["waiting"]["merged_to"], silent=set(record["waiting"]["silent"]))
+    parts = {path: set(ranks) for path, ranks in record["parts"].items()}
+    return Segment(**kept, waiting=waiting, ended_ranks=set(record["ended_ranks"]), parts=parts)
+
+
+_SEGMENT_FIELDS = tuple(each.name for each in fields(Segment) if each.name not in ("waiting", "ended_ranks", "parts"))
+
+
+def _part(columns: Mapping[str, Floats], prefix: str) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
 
 
 def _last(values: Floats) -> float | None:

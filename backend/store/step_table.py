@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,6 +71,16 @@ class StepTable:
     @property
     def memory_bytes(self) -> int:
         return sum(column.capacity_bytes for column in (*self._columns.values(), *self.ranks.values()))
+
+    def columns(self) -> dict[str, Floats]:
+        """Every column by its name; those of ranks by their number."""
+        own = {name: column.values for name, column in self._columns.items()}
+        return own | {str(rank): column.values for rank, column in self.ranks.items()}
+
+    def restore(self, columns: Mapping[str, Floats]) -> None:
+        """Take over what `columns` gave."""
+        self._columns = {name: Column.of(columns[name]) for name in _BASE}
+        self.ranks = {int(name): Column.of(values) for name, values in columns.items() if name.isdigit()}
 
     def column(self, name: str) -> Floats:
         """step, at (Unix seconds), seconds, data (seconds), tokens, padding, memory (bytes), total (tokens so far)."""

@@ -289,3 +289,91 @@ def test_cache_drops_the_least_recently_used_run(tmp_path: Path) -> None:
         runs[name].refresh()
     assert cache.open(tmp_path / "c") is runs["c"]
     assert cache.open(tmp_path / "a") is not runs["a"]
+
+
+# ---- copies of ended runs ----
+
+
+def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecorderFiles, SeriesCache]:
+    """A run with a resume, a gap, a NaN and two ranks, kept as a copy."""
+    monkeypatch.setattr("backend.store.series.WORTH_A_COPY", 1)
+    files = RecorderFiles(folder / "recorder", world_size=2)
+    files.start()
+    for step in range(1, 11):
+        files.step(step, tokens=None if step == 3 else 100, loss="nan" if step == 5 else 1 / step)
+    files.checkpoint(10)
+    files.now += 100
+    files.start(step=6)
+    for step in range(7, 21):
+        files.step(step, loss=2 / step)
+    files.finish(20)
+    cache = SeriesCache(copies=folder / "copies")
+    run = cache.open(folder / "recorder")
+    run.refresh(ended=True)
+    cache.keep(run)
+    return files, cache
+
+
+def picture(run: RunSeries) -> tuple[object, ...]:
+    """Everything a page can ask of a run, as comparable text."""
+    curves = {
+        key: (curve.x.tolist(), repr(curve.y.tolist()), repr(curve.odd))
+        for key, curve in run.curves(run.names()).items()
+    }
+    return (
+        curves,
+        run.markers,
+        repr(run.segments),
+        repr(run.progress().total_tokens),
+        run.checkpoint_parts(),
+        run.skipped,
+    )
+
+
+def test_a_copy_is_the_run_and_goes_on_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, _ = copied(tmp_path, monkeypatch)
+    read = RunSeries(tmp_path / "recorder")
+    read.refresh(ended=True)
+    again = RunSeries(tmp_path / "recorder")
+    assert again.load_saved(tmp_path / "copies")
+    again.refresh(ended=True)
+    assert picture(again) == picture(read)
+    files.step(21, loss=9.0)
+    for run in (read, again):
+        run.refresh(ended=True)
+    assert picture(again) == picture(read)
+    assert again.curves(["loss"])["loss"].y[-1] == 9.0
+
+
+@pytest.mark.parametrize("harm", ["append", "rewrite", "cut numbers", "break names", "new rank"])
+def test_a_copy_of_other_files_or_a_broken_one_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    files, _ = copied(tmp_path, monkeypatch)
+    numbers, names = sorted((tmp_path / "copies").iterdir())
+    match harm:
+        case "append":
+            files.step(21)
+        case "rewrite":
+            text = files.path(0).read_text()
+            files.path(0).unlink()
+            files.path(0).write_text(text)
+        case "cut numbers":
+            numbers.write_bytes(numbers.read_bytes()[:-8])
+        case "break names":
+            names.write_text(names.read_text()[:-9])
+        case _:
+            files.path(2).write_text("{}\n")
+    again = RunSeries(tmp_path / "recorder")
+    assert not again.load_saved(tmp_path / "copies")
+    again.refresh(ended=True)
+    assert again.progress().step == (21 if harm == "append" else 20)
+
+
+def test_short_runs_leave_no_copy(tmp_path: Path) -> None:
+    RecorderFiles(tmp_path / "recorder").start()
+    cache = SeriesCache(copies=tmp_path / "copies")
+    run = cache.open(tmp_path / "recorder")
+    run.refresh(ended=True)
+    cache.keep(run)
+    assert not (tmp_path / "copies").exists()
