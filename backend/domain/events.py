@@ -58,13 +58,15 @@ class ProfileRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something a person should know; `code` is a Problem code."""
+    """Something a person should know; `code` is a Problem code. `evidence`: the numbers that prove it; `step`: since when."""
 
     kind: ClassVar[str] = "alert"
     at: float
     code: str
     severity: Severity
     message: str
+    evidence: str = ""
+    step: int | None = None
 
 
 Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | ProfileRequested | Alert

@@ -27,6 +27,7 @@ from backend.services.api import Api
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster
 from backend.services.gpus import GpuService
+from backend.services.health_watch import HealthWatch
 from backend.services.progress import RunProgress
 from backend.services.sampler import RunningJob, Sampler
 from backend.services.secrets import load_secrets
@@ -73,6 +74,7 @@ class Worker:
         self.forecaster = Forecaster(settings, self.paths, Environments(self.paths, settings))
         self.sweeps = Sweeps(Api(settings, clock=clock, start_worker=lambda _: None))
         self._sweeps_at = 0.0
+        self.health = HealthWatch()
         self._runs: dict[str, RunProgress] = {}
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
@@ -227,6 +229,7 @@ class Worker:
                 return
         progress.refresh()
         self._tell_checkpoints(job, paths, progress)
+        self._tell_alarms(job, paths, last=exit_record is not None)
         if exit_record is None and supervisor is not None:
             self._follow(job, paths, progress)
         else:
@@ -286,6 +289,17 @@ class Worker:
                 told.add(step)
                 self._tell(paths, CheckpointSaved(at=self.clock(), step=step, path=path))
 
+    def _tell_alarms(self, job: Job, paths: JobPaths, *, last: bool) -> None:
+        """What is wrong with the numbers, each alarm once. A fault here never keeps a job from being looked after."""
+        try:
+            alarms = self.health.look(job, paths, self.clock(), last=last)
+        except (TunedeckError, OSError, ValueError):
+            log.exception("job %s: its health could not be judged", job.id)
+            return
+        for alarm in alarms:
+            log.warning("job %s: %s", job.id, alarm.message)
+            self._tell(paths, alarm)
+
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def _finish(self, job: Job, paths: JobPaths, progress: RunProgress, exit_record: ExitRecord | None) -> None:
@@ -315,6 +329,7 @@ class Worker:
             self._tell(paths, Alert(at=self.clock(), code="supervisor_vanished", severity=Severity.ERROR, message=text))
         for memory in (self._runs, self._told, self._summary_at, self._starting_since):
             memory.pop(job.id, None)
+        self.health.forget(job.id)
         self._stuck.discard(job.id)
         self._learn(job)
         log.info("job %s ended: %s %s", job.id, reason.value, message)

@@ -621,3 +621,21 @@ def test_messages_are_whole_json_in_the_page_config(busy: Site, open_page: Open)
     expect(page.locator("h1")).to_have_text("概览")
     config = page.evaluate("JSON.stringify(window.gradio_config.components.map((item) => item.props.js_on_load ?? ''))")
     assert "td-frame" in page.content() and "startFrame" in json.loads(config)[0]
+
+
+@pytest.mark.parametrize(("prefix", "words"), [("", "Stop the run"), ("/zh", "停止")])
+def test_an_alarm_shows_what_since_when_the_proof_and_what_to_do(
+    busy: Site, open_page: Open, prefix: str, words: str
+) -> None:
+    world, base = busy
+    alarm = {"kind": "alert", "at": time.time(), "code": "loss_zero", "severity": "error", "step": 120}
+    world.details.setdefault("run-live", {})["events"] = [
+        {**alarm, "message": "m", "evidence": f"loss is exactly 0 in the last 9 rows {HOSTILE}"},
+        {**alarm, "code": "accuracy_coarse", "severity": "note", "message": "m", "evidence": "steps of 1/4"},
+    ]
+    page = open_page(base + prefix + "/run?id=run-live")
+    shown = page.locator("[data-alarm]")
+    expect(shown).to_have_count(1)
+    expect(shown).to_contain_text("120")
+    expect(shown).to_contain_text("loss is exactly 0 in the last 9 rows <img")
+    expect(shown).to_contain_text(words)

@@ -41,7 +41,7 @@ function title(event) {
     case "stop_requested": return t("event.stop_requested", { how: t(`stop.${event.mode}`) });
     case "save_requested": return t("event.save_requested");
     case "profile_requested": return t("event.profile_requested");
-    case "alert": return event.message;
+    case "alert": return has(`alarm.${event.code}`) ? t(`alarm.${event.code}`) : event.message;
     default: return event.kind;
   }
 }
@@ -49,6 +49,7 @@ function title(event) {
 function body(event) {
   const reason = event.reason && has(`reason.${event.reason}`) ? t(`reason.${event.reason}`, { code: event.exit_code ?? "?", signal: event.signal ?? "?" }) : "";
   if (event.kind === "state") return [reason, event.message].filter(Boolean).join(" ");
+  if (event.kind === "alert") return event.evidence ?? "";
   return event.kind === "checkpoint" ? event.path : "";
 }
 

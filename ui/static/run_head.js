@@ -8,7 +8,7 @@ import * as f from "./format.js";
 import { notesDialog } from "./notes.js";
 import { resumeDialog } from "./resume.js";
 import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
-import { lang, t } from "./text.js";
+import { has, lang, t, tn } from "./text.js";
 import { busyWhile, button, codeBlock, copyText, dialog, iconButton, linkButton, progressBar, statePill, toast, updatePill, updateProgress } from "./widgets.js";
 
 const TILES = ["loss", "tokens_per_second", "seconds_per_step", "eta", "elapsed", "tokens"];
@@ -52,7 +52,7 @@ function build(id) {
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"), sweep: iconButton(t("sweep.run"), "table"),
     compare: button(t("compare.with"), { iconName: "table" }), report: h("a", { class: "td-icon-button", href: `${root()}/api/report?runs=${encodeURIComponent(id)}&lang=${lang()}`, download: "", "aria-label": t("report.run"), title: t("report.run") }, icon("download")), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
-    ending: h("div", { hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
+    ending: h("div", { hidden: true }), alarms: h("div", { class: "td-alarms", hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
     parts.values[name] = h("dd", {});
@@ -66,7 +66,7 @@ function build(id) {
     h("div", { class: "td-run-top" },
       h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
       h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.sweep, parts.report, parts.annotate, parts.link, parts.remove)),
-    parts.place, parts.ending, parts.stalled, parts.progress, parts.tiles);
+    parts.place, parts.ending, parts.stalled, parts.alarms, parts.progress, parts.tiles);
   return parts;
 }
 
@@ -102,6 +102,7 @@ function draw(parts, detail) {
   for (const [name, allowed] of [["stop", can.stop ?? isActive(job)], ["save", can.save], ["cancel", can.cancel], ["resume", can.resume], ["remove", can.delete]]) show(parts[name], Boolean(allowed));
   setClass(parts.resume, `td-button${job.state === "failed" || job.state === "cancelled" || job.state === "lost" ? " td-button-primary" : ""}`);
   drawEnding(parts.ending, detail);
+  drawAlarms(parts.alarms, detail);
   drawProgress(parts, job, headline);
   drawNumbers(parts, job, headline);
   drawTimes(parts, detail);
@@ -163,6 +164,25 @@ function drawEnding(node, { job, events = [] }) {
     h("div", {}, box.title, box.reason, box.message, box.proof,
       kind === "bad" && h("p", { class: "td-muted" }, t(job.state === "lost" ? "ending.lost.help" : "ending.failed.help")))));
   if (kind === "bad") showCause(box, job, message);
+}
+
+/** What is wrong with the numbers, the worst first: what, since when, the proof, what to do. */
+function drawAlarms(node, { events = [] }) {
+  const alarms = events.filter((event) => event.kind === "alert" && event.severity !== "note" && has(`alarm.${event.code}`));
+  if (node.dataset.shown === String(alarms.length)) return;
+  node.dataset.shown = alarms.length;
+  const newest = [...new Map(alarms.map((alarm) => [alarm.code, alarm])).values()].reverse();
+  newest.sort((a, b) => (b.severity === "error") - (a.severity === "error"));
+  const nodes = newest.map(alarmNode);
+  show(node, nodes.length > 0);
+  replace(node, nodes.slice(0, 2), nodes.length > 2 && h("details", {}, h("summary", {}, tn("alarm.more", nodes.length - 2)), nodes.slice(2)));
+}
+
+function alarmNode(alarm) {
+  const since = Number.isInteger(alarm.step) ? t("alarm.step", { step: f.integer(alarm.step) }) : f.moment(alarm.at);
+  return h("section", { class: `td-note td-note-${alarm.severity === "error" ? "bad" : "warn"}`, role: "status", dataset: { alarm: alarm.code } }, icon("warning"),
+    h("div", {}, h("strong", {}, t(`alarm.${alarm.code}`)), h("span", { class: "td-muted" }, ` ${since}`),
+      alarm.evidence && h("p", { class: "td-alarm-proof" }, alarm.evidence), h("p", {}, t(`alarm.${alarm.code}.do`))));
 }
 
 /** The cause in plain words with its remedy and proof; without a known cause the first error lines of the log. */

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from ui.text import en, zh
+from ui.text.alarms import ALARMS_EN, ALARMS_ZH
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
-_CATALOGUES: Mapping[Language, Mapping[str, str]] = {"en": en.TEXT, "zh": zh.TEXT}
+_CATALOGUES: Mapping[Language, Mapping[str, str]] = {"en": {**en.TEXT, **ALARMS_EN}, "zh": {**zh.TEXT, **ALARMS_ZH}}
 
 
 def text(lang: Language, key: str, **params: object) -> str:

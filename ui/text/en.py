@@ -322,6 +322,9 @@ TEXT: dict[str, str] = {
     "marker.odd": "{name} is {word} at step {from}",
     "marker.odd_span": "{name} is {word} from step {from} to {to}",
     # Log
+    "alarm.step": "since step {step}",
+    "alarm.more.one": "{n} more alarm",
+    "alarm.more.other": "{n} more alarms",
     "log.latest": "Latest log lines",
     "log.open": "Open the log",
     "log.search": "Search the whole log",

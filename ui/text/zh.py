@@ -322,6 +322,9 @@ TEXT: dict[str, str] = {
     "marker.odd": "第 {from} 步：{name}为 {word}",
     "marker.odd_span": "第 {from} 至 {to} 步：{name}为 {word}",
     # 日志
+    "alarm.step": "自第 {step} 步起",
+    "alarm.more.one": "另有 {n} 条警报",
+    "alarm.more.other": "另有 {n} 条警报",
     "log.latest": "最新日志",
     "log.open": "打开日志",
     "log.search": "搜索整个日志",
