@@ -23,6 +23,7 @@ class Settings:
     auth_file: Path | None = None
     training_python: Path | None = None
     cpu_slots: int = 2
+    downloads: int = 8
     allowed_roots: tuple[Path, ...] = ()
     stop_grace_seconds: float = 600.0
     terminate_grace_seconds: float = 20.0
@@ -51,6 +52,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         auth_file=Path(env["TUNEDECK_AUTH_FILE"]) if env.get("TUNEDECK_AUTH_FILE") else None,
         training_python=python or (own_python if own_python.exists() else None),
         cpu_slots=_whole(env, "TUNEDECK_CPU_SLOTS", 2),
+        downloads=_whole(env, "TUNEDECK_DOWNLOADS", 8),
         allowed_roots=tuple(Path(part).absolute() for part in env.get("TUNEDECK_ROOTS", "").split(os.pathsep) if part),
         stop_grace_seconds=float(_whole(env, "TUNEDECK_STOP_GRACE_SECONDS", 600)),
         terminate_grace_seconds=float(_whole(env, "TUNEDECK_TERMINATE_GRACE_SECONDS", 20)),

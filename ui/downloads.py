@@ -8,18 +8,58 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from backend.services.views import Content
+from ui.encoding import encode
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+LARGE = 8 << 20
+"""Bytes from which on a download is counted: logs and small files never have to wait."""
+
+
+class Gate:
+    """How many large downloads run and may run at once. One event loop uses it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.running = 0
+
+
+class Counted(StreamingResponse):
+    """A download that takes one of the gate's places while it runs, until the reader goes away at the latest."""
+
+    gate: Gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.gate.running >= self.gate.most:
+            await too_many(self.gate.most)(scope, receive, send)
+            return
+        self.gate.running += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.gate.running -= 1
+
+
+def too_many(most: int) -> Response:
+    """503 in words, with the time after which to ask again."""
+    message = f"{most} large downloads are running, as many as this server allows. Try again when one has ended."
+    error = {"code": "busy", "field": "", "message": message}
+    headers = {"Cache-Control": "no-store", "Retry-After": "30"}
+    return Response(encode({"error": error}), status_code=503, headers=headers, media_type="application/json")
 
 
 class Unsatisfiable(Exception):
     """A range that starts behind the end."""
 
 
-def send(request: Request, content: Content, filename: str, media_type: str = "application/octet-stream") -> Response:
-    """Always as an attachment: what a trainer wrote is never shown as a page of ours."""
+def send(
+    request: Request, content: Content, filename: str, media_type: str = "application/octet-stream", *, gate: Gate
+) -> Response:
+    """Always as an attachment: what a trainer wrote is never shown as a page of ours. Large ones go through the `gate`."""
     headers = {
         "Content-Disposition": disposition(filename),
         "Accept-Ranges": "bytes",
@@ -40,7 +80,11 @@ def send(request: Request, content: Content, filename: str, media_type: str = "a
     status = 206 if wanted else 200
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return StreamingResponse(content.read(start, stop), status_code=status, headers=headers, media_type=media_type)
+    kind = Counted if stop - start >= LARGE else StreamingResponse
+    response = kind(content.read(start, stop), status_code=status, headers=headers, media_type=media_type)
+    if isinstance(response, Counted):
+        response.gate = gate
+    return response
 
 
 def requested_range(request: Request, content: Content) -> tuple[int, int] | None:

@@ -31,7 +31,7 @@ from backend.services.diagnosing import Diagnosis
 from backend.services.importing import import_texts
 from backend.services.log_search import LEVELS, LogQuery
 from backend.services.views import Views, job_row
-from ui.downloads import send
+from ui.downloads import Gate, send
 from ui.encoding import encode
 from ui.live import NOT_SIGNED_IN, Hub, message_of
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
@@ -180,23 +180,25 @@ def translate_diagnosis(found: Diagnosis, lang: str) -> dict[str, object]:
     }
 
 
-def download_router(views: Views) -> APIRouter:
-    """Files out."""
+def download_router(views: Views, downloads: int) -> APIRouter:
+    """Files out; at most `downloads` large ones at once."""
+    gate = Gate(downloads)
     router = APIRouter(prefix="/api/runs/{job_id}")
 
     @router.api_route("/log.txt", methods=["GET", "HEAD"])
     def console(request: Request, job_id: str) -> Response:
-        return send(request, views.console(job_id), f"{job_id}.log", "text/plain; charset=utf-8")
+        return send(request, views.console(job_id), f"{job_id}.log", "text/plain; charset=utf-8", gate=gate)
 
     @router.api_route("/files/{path:path}", methods=["GET", "HEAD"])
     def output_file(request: Request, job_id: str, path: str) -> Response:
-        return send(request, views.output_file(job_id, path), path.rpartition("/")[2])
+        return send(request, views.output_file(job_id, path), path.rpartition("/")[2], gate=gate)
 
     @router.api_route("/archive/{checkpoint}.tar", methods=["GET", "HEAD"])
     def archive(request: Request, job_id: str, checkpoint: str, what: str = "all") -> Response:
         only = parse_word("what", what, ("all", "adapter")) == "adapter"
         content = views.archive(job_id, checkpoint, only_inference=only)
-        return send(request, content, f"{job_id}-{checkpoint}{'-adapter' if only else ''}.tar", "application/x-tar")
+        name = f"{job_id}-{checkpoint}{'-adapter' if only else ''}.tar"
+        return send(request, content, name, "application/x-tar", gate=gate)
 
     return router
 

@@ -91,7 +91,7 @@ def create_app(
         speed_router(Searches(api, gpus)),
         run_speed_router(speed),
         sweep_router(Sweeps(api)),
-        download_router(views),
+        download_router(views, settings.downloads),
         compare_router(views, Comparisons(views, utilization=speed.utilization)),
         action_router(api),
         live_router(hub),

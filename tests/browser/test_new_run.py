@@ -390,3 +390,27 @@ def test_no_field_is_lost_between_form_and_text(tab: Tab, site: Site) -> None:
         "dataset: demo,demo_chat,demo_preference",
     ):
         assert line in text, text
+
+
+def test_every_rule_of_our_style_sheets_reaches_the_page(tab: Tab, site: Site) -> None:
+    """Gradio rewrites them: a rule that it breaks is gone without a word."""
+    open_new(tab, site)
+    gone = tab.evaluate(
+        """async (css) => {
+          const own = new CSSStyleSheet();
+          await own.replace(css);
+          const walk = (rules) => [...rules].flatMap((rule) =>
+            rule.cssRules?.length && !rule.selectorText ? walk(rule.cssRules) : [rule]);
+          const split = (text) => (text ?? "").split(/,(?![^(]*\\))/).map((part) => part.trim()).filter(Boolean);
+          const parts = (rule) => split(rule.selectorText).map((one) => one + " { " + rule.style.cssText);
+          const readable = (sheet) => { try { return [...sheet.cssRules]; } catch { return []; } };
+          const live = walk([...document.styleSheets].flatMap(readable)).flatMap(parts);
+          const wanted = walk(own.cssRules).flatMap(parts);
+          const bare = (text) => text.replace(/^(:root|html|body)(?=[ .:[]|$)/, "").trim();
+          const arrived = (one) => live.some((other) => other === one || other.endsWith(bare(one)));
+          return [wanted.length, wanted.filter((one) => !arrived(one))];
+        }""",
+        page_css(),
+    )
+    assert gone[0] > 500
+    assert gone[1] == []

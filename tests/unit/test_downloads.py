@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
 from starlette.requests import Request
+from starlette.types import Message, Scope
 
-from ui.downloads import Unsatisfiable, disposition, requested_range
+from ui.downloads import LARGE, Gate, Unsatisfiable, disposition, requested_range, send
 
 
 class Bytes:
@@ -49,3 +52,45 @@ def test_name_with_other_letters_and_quotes() -> None:
         disposition('模 "x"\n.tar')
         == "attachment; filename=\"___x__.tar\"; filename*=UTF-8''%E6%A8%A1%20%22x%22%0A.tar"
     )
+
+
+class Slow(Bytes):
+    size = LARGE
+
+    def read(self, start: int, stop: int) -> Iterator[bytes]:
+        while True:
+            time.sleep(0.001)
+            yield b"x"
+
+
+async def run_one(gate: Gate, content: Bytes, gone: asyncio.Event) -> list[Message]:
+    """One request served until its client is `gone`."""
+    scope: Scope = {"type": "http", "method": "GET", "headers": []}
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def note(message: Message) -> None:
+        sent.append(message)
+
+    await send(Request(scope), content, "a.bin", gate=gate)(scope, receive, note)
+    return sent
+
+
+def test_one_download_too_many_is_refused_in_words_and_the_place_of_a_lost_reader_is_free_again() -> None:
+    async def story() -> None:
+        gate, gone, never = Gate(2), asyncio.Event(), asyncio.Event()
+        running = [asyncio.create_task(run_one(gate, Slow(), gone)) for _ in range(2)]
+        while gate.running < 2:
+            await asyncio.sleep(0.001)
+        start, body = await run_one(gate, Slow(), never)
+        assert start["status"] == 503 and (b"retry-after", b"30") in start["headers"]
+        assert b"2 large downloads are running" in body["body"] and b"content-disposition" not in dict(start["headers"])
+        assert (await run_one(gate, Bytes(), never))[0]["status"] == 200, "a small file never waits"
+        gone.set()
+        await asyncio.gather(*running)
+        assert gate.running == 0
+
+    asyncio.run(asyncio.wait_for(story(), 20))
