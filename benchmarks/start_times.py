@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.start_times [--rounds 5] [--json]
 
-Each wait beside a peer that is measured in the same run, in turns: a one-line Gradio page, and a bare torchrun of an empty script.
+Each wait beside a peer that is measured in this run, in turns: a one-line Gradio page, and a bare torchrun of an empty script.
 Needs both environments; GPUs are not touched. Everything runs in a folder of its own that is removed.
 """
 
