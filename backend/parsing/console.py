@@ -6,6 +6,7 @@ were cut. It holds the points and a few counters, never the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ _NARROWEST = 72
 _LONGEST = 10_000
 _ENOUGH = 64
 _BAR_LOSSES = ("loss", "train_loss", "train/loss", "reduced_train_loss")
+_INSIDE_DICT = re.compile(r"^[^{}\[\]=%|]*, '[\w/.-]+': '?-?[\d.]+(?:e-?\d+)?'?,[^{}\[\]=%|]*$")
 _FIRST_BYTES = b"|#*("
 """Rows of tables, frames of stacks and headers are told by how they begin."""
 _TRIGGERS = (
@@ -278,21 +280,27 @@ class ConsoleReader:
             self.marks.ray += 1
 
     def _join_half_dict(self, raw: RawLine, text: str) -> bool:
-        """A dict that the terminal broke into two lines; anything else means that it was cut for good."""
+        """A dict that the terminal broke into lines, at any letter; anything else means that it was cut for good."""
         assert self._half_dict is not None
         first, start = self._half_dict
-        if text[:1] not in (" ", "'", '"') or len(start) > 4000:
+        whole = start + text
+        found = parse_trainer_dict(whole)
+        goes_on = text[:1] in (" ", "'", '"') or (found is None and _is_dict_inside(start[-1:] + text))
+        if len(start) > 4000 or not (goes_on or (found is not None and found.stop >= len(whole.rstrip()))):
             self._half_dict = None
             self.marks.cut_dict = False
             return False
-        whole = start + text
-        found = parse_trainer_dict(whole)
         if found is None:
             self._half_dict = (first, whole)
             return True
         self._half_dict = None
         self._take_dict(found, first, None)
         return True
+
+
+def _is_dict_inside(text: str) -> bool:
+    """A whole row of a dict and nothing else: `'name': number` again and again."""
+    return len(text) >= _NARROWEST and _INSIDE_DICT.search(text) is not None
 
 
 def _pieces(body: str) -> Iterator[str | Bar | TrainerDict]:

@@ -27,6 +27,7 @@ _MAX_OFFSETS = 4096
 _STEPS_AFTER_ERROR = 2
 _EVIDENCE_CHARACTERS = 400
 _WRAP_WIDTH = 60
+_WRAPPED_CHARACTERS = 600
 _SOURCE_LINE = re.compile(
     r"""^\s*(?:raise\b|return\b|[\W\d]*\braise \w+\(|.*\braise \w+\(["'f].*\{|│|\S*>\s+\d+\s|\d+\s+(?:if|raise|return)\b)"""
 )
@@ -162,10 +163,11 @@ class FailureScan:
                 matched = self._scan(line, self._previous + body, rank) or self._scan(
                     line, f"{self._previous} {body}", rank
                 )
+            whole = self._previous + body if self._previous_open else body
             self._previous_open = (
-                not matched and len(body) >= _WRAP_WIDTH and body[-1:] not in ".:!" and _looks_bad(body)
+                not matched and len(body) >= _WRAP_WIDTH and body[-1:] not in ".:!" and _looks_bad(whole)
             )
-            self._previous = body.rstrip()[-300:]
+            self._previous = whole.rstrip()[-_WRAPPED_CHARACTERS:]
         self._recent.append(body)
 
     def _feed_context(self, body: str) -> None:
@@ -377,4 +379,12 @@ def _shorten(text: str, found: re.Match[str]) -> str:
 
 
 def _looks_bad(text: str) -> bool:
-    return "rror" in text or "atchdog" in text or "xception" in text or "NCCL" in text or "assert" in text
+    return (
+        "rror" in text
+        or "RROR" in text
+        or "mismatch" in text
+        or "atchdog" in text
+        or "xception" in text
+        or "NCCL" in text
+        or "assert" in text
+    )

@@ -84,7 +84,9 @@ def _held_elsewhere(text: str, gib: Mapping[str, float]) -> float | None:
         return None
     own = gib.get("process")
     if own is None:
-        own = gib.get("allocated", 0.0) + gib.get("reserved_unallocated", 0.0)
+        if "allocated" not in gib:  # the message is cut: nothing is known of this process
+            return None
+        own = gib["allocated"] + gib.get("reserved_unallocated", 0.0)
     held = gib["capacity"] - gib["free"] - own
     return round(held, 2) if held >= 1.0 else None
 

@@ -59,6 +59,8 @@ class RcclLines:
 
     def take(self, text: str, rank: int | None = None) -> bool:
         """True when the line is one of RCCL's or of torch's process group."""
+        if "destroy_process_group" in text:  # said at the end of any job
+            return False
         if "NCCL" not in text and "NET/" not in text and "Using network" not in text and "RCCL" not in text:
             return self._take_report(text)
         self.lines += 1
