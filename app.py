@@ -34,7 +34,7 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
-from backend.services.bench import BenchStore, describe_check, describe_drift
+from backend.services.bench import BenchStore, describe_check, describe_comparison, describe_drift
 from backend.services.comparison import Comparisons
 from backend.services.doctor import examine_host
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
@@ -575,12 +575,20 @@ def bench(
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the check, e.g. NCCL_MIN_NCHANNELS=112")
     ] = None,
     history: Annotated[bool, typer.Option(help="Only show the checks that are kept.")] = False,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(help="Two checks' job ids: their all-reduce side by side.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Host check in under 30 s: matrix products, memory, launches and all-reduce; kept, and compared with earlier ones."""
     with reported():
         api = open_api()
         store = BenchStore(api.paths)
+        if compare:
+            rows = store.compare(*compare)
+            lines = describe_comparison(rows)
+            typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join(lines))
+            return
         if history:
             for check in store.checks():
                 typer.echo(json.dumps(asdict(check)) if as_json else "\n".join(describe_check(check)))

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from backend.errors import EnvironmentFault
 from backend.services.api import Api
+from backend.services.bench import BenchStore
 from backend.services.comparison import Comparisons
 from backend.services.forecast import Forecaster
 from backend.services.gpus import open_gpus
@@ -38,7 +39,7 @@ from ui.login import language_router, login_router
 from ui.page_head import PageHead
 from ui.routes import action_router, add_error_answers, download_router, live_router, read_router, refuse
 from ui.sessions import Sessions
-from ui.speed_routes import run_speed_router, speed_router, sweep_router
+from ui.speed_routes import bench_router, run_speed_router, speed_router, sweep_router
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -91,6 +92,7 @@ def create_app(
         speed_router(Searches(api, gpus)),
         run_speed_router(speed),
         sweep_router(Sweeps(api)),
+        bench_router(BenchStore(api.paths), api),
         download_router(views, settings.downloads),
         compare_router(views, Comparisons(views, utilization=speed.utilization)),
         action_router(api),

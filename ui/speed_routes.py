@@ -8,13 +8,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from backend.errors import InvalidInput
+from backend.services.api import Api
+from backend.services.bench import BenchStore, find_drift
 from backend.services.run_speed import RunSpeed
 from backend.services.searches import Searches
 from backend.services.sweeps import Sweeps, parse_range
 from backend.services.views import job_row
 from ui.pages.forecast_view import build_advice_view
 from ui.pages.new_run import TEXTS
-from ui.routes import Body, Given, answer, named_texts_of, parse_word, text_of, whole_of
+from ui.routes import Body, Given, answer, named_texts_of, parse_word, text_of, texts_of, whole_of
 
 DEFAULT_MINUTES = 8.0
 MOST_SHOWN = 50
@@ -48,6 +50,24 @@ def speed_router(searches: Searches) -> APIRouter:
     @router.post("/{search_id}/launch")
     def launch(request: Request, search_id: str, body: Given) -> Response:
         return answer(request, {"job": job_row(searches.launch(search_id))}, status=201)
+
+    return router
+
+
+def bench_router(store: BenchStore, api: Api) -> APIRouter:
+    """`/api/benches`: host checks that are kept, newest first, with what got worse in each; POST queues one."""
+    router = APIRouter(prefix="/api/benches")
+
+    @router.get("")
+    def every(request: Request) -> Response:
+        checks = store.checks()
+        shown = [{"check": check, "drift": find_drift(check, checks[:at])} for at, check in enumerate(checks)]
+        return answer(request, {"checks": shown[::-1][:MOST_SHOWN]})
+
+    @router.post("")
+    def start(request: Request, body: Given) -> Response:
+        gpus = texts_of(body, "gpus") if "gpus" in body else []
+        return answer(request, {"job": job_row(store.submit(api, gpus=gpus))}, status=201)
 
     return router
 

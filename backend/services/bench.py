@@ -11,10 +11,14 @@ from backend.domain.bench import DeviceCheck, Drift, HostCheck, LinkRow
 from backend.domain.job import Job, JobSpec, Task
 from backend.errors import InvalidInput
 from backend.parsing.host_check import parse_host_check
-from backend.planning.drift import Comparison, compare_checks, find_drift
+from backend.planning.drift import Comparison, compare_checks
+from backend.planning.drift import find_drift as find_drift
 from backend.planning.spec import dump_spec
 from backend.store.files import append_line, read_json
 from backend.store.paths import DataPaths
+
+HOST_CHECK = "host-check"
+"""Tag of the jobs that are host checks; the profile is the tag after it."""
 
 
 class _Submitter(Protocol):
@@ -34,7 +38,7 @@ class BenchStore:
         """Queue a check of `gpus` (all by default) with the variables of one environment profile."""
         spec = JobSpec(
             name=f"host-check-{profile}", train={}, task=Task.BENCH, gpus=tuple(gpus), processes=processes, env=env or {},
-            tags=("host-check", profile),
+            tags=(HOST_CHECK, profile),
         )  # fmt: skip
         return api.submit(dump_spec(spec))
 
@@ -50,7 +54,8 @@ class BenchStore:
         return check, find_drift(check, before)
 
     def checks(self) -> list[HostCheck]:
-        return list(self._read())
+        """Each job's once, oldest first."""
+        return list({check.job: check for check in self._read()}.values())
 
     def latest(self) -> HostCheck | None:
         """The newest check that measured a matrix product on an accelerator."""
@@ -80,6 +85,15 @@ class BenchStore:
                 continue  # half a line after a crash, or one of another version
 
 
+_UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def describe_comparison(rows: Sequence[Comparison]) -> Iterator[str]:
+    for row in rows:
+        size = next(f"{row.bytes / unit:g} {name}" for unit, name in _UNITS if row.bytes >= unit)
+        yield f"  all-reduce {size:>8}: {row.first / 1e9:8.2f} against {row.second / 1e9:8.2f} GB/s, {row.ratio:.2f} times"
+
+
 def describe_check(check: HostCheck) -> Iterator[str]:
     """Lines for terminals."""
     stack = f"torch {check.torch}{' HIP ' + check.hip if check.hip else ''}"
@@ -96,7 +110,7 @@ def describe_check(check: HostCheck) -> Iterator[str]:
         yield f"  {device.device} {device.name}: {', '.join(figure for figure in figures if figure)}"
     for row in check.links:
         wrong = " SUMS ARE WRONG" if row.right is False else ""
-        size = f"{row.bytes / 1e6:g} MB" if row.bytes >= 1e5 else f"{row.bytes / 1e3:g} kB"
+        size = next(f"{row.bytes / unit:g} {name}" for unit, name in _UNITS if row.bytes >= unit)
         yield f"  all-reduce {size:>10}: {row.seconds * 1e6:10.1f} us, bus {row.bus_bytes_per_second / 1e9:8.2f} GB/s{wrong}"
 
 

@@ -24,6 +24,7 @@ from backend.planning.command import VISIBILITY
 from backend.planning.queueing import Capacity, Start, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
 from backend.services.api import Api
+from backend.services.bench import HOST_CHECK, BenchStore, describe_drift
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster
 from backend.services.gpus import GpuService
@@ -332,6 +333,7 @@ class Worker:
         self.health.forget(job.id)
         self._stuck.discard(job.id)
         self._learn(job)
+        self._keep_check(job, reason)
         log.info("job %s ended: %s %s", job.id, reason.value, message)
 
     def _learn(self, job: Job) -> None:
@@ -343,6 +345,21 @@ class Worker:
             return
         if learnt is not None:
             log.info("job %s: memory %.1f GiB, planned %.1f", job.id, learnt.measured / 2**30, learnt.planned / 2**30)
+
+    def _keep_check(self, job: Job, reason: TerminationReason) -> None:
+        """A host check is kept whoever asked for it; what got worse is said in the job's history."""
+        if HOST_CHECK not in job.tags or reason.state is not JobState.SUCCEEDED:
+            return
+        try:
+            _, drifts = BenchStore(self.paths).collect(self.jobs.get(job.id))
+        except (TunedeckError, OSError, ValueError) as error:
+            log.warning("job %s: its host check could not be read: %s", job.id, error)
+            return
+        for drift in drifts:
+            alert = Alert(
+                at=self.clock(), code="host_drift", severity=Severity.WARNING, message=describe_drift(drift)
+            )  # fmt: skip
+            self._tell(self.paths.job(job.id), alert)
 
     def _end_leftovers(self, job: Job, paths: JobPaths) -> list[ProcessIdentity]:
         """Processes of the job that outlived its supervisor, found by the mark in their environment."""

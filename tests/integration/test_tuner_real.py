@@ -45,7 +45,9 @@ def test_tuner_finds_faster_settings_by_real_trials_and_keeps_the_rows_of_a_step
     assert report.best.rows_per_step == pytest.approx(8, rel=0.1)
     tuned = parse_spec(best_text(report, text))
     assert build_workload(tuned) == report.best.work
-    assert [each.event for each in told if each.trial is not None].count("result") == len(measured)
+    results = [each.trial.id for each in told if each.trial is not None and each.event == "result"]
+    assert set(results) == {row.trial.id for row in measured}
+    assert results.count(report.base.id) == 2, "the present settings are measured again when everything is warm"
 
 
 def test_host_check_runs_as_a_job_and_is_kept(real_deck: Deck) -> None:
