@@ -192,6 +192,7 @@ class Searches:
         )
 
         def told(progress: Progress) -> None:
+            state.report = progress.report or state.report
             state.record = follow(state.record, progress, tuner.jobs, self.clock())
             self._save(state.record)
             on_progress(progress)
@@ -204,6 +205,8 @@ class Searches:
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
             words = "stopped by a person" if stopped else str(error)
+            if state.report is not None:
+                self._save_best(record_id=begun.id, report=state.report, text=text)
             self._save(replace(state.record, state="stopped" if stopped else "failed", message=words))
             raise
         finally:
@@ -226,14 +229,19 @@ class Searches:
             updated_at=self.clock(),
         )
         if report.best is not None:
-            save_report(report, text, self.root / record.id)
-            name = f"{parse_spec(text).name}-tuned"
-            tuned = apply_changes(best_text(report, text), {"tunedeck.name": name})
-            write_text(self.root / record.id / "best.yaml", tuned)
+            self._save_best(record_id=record.id, report=report, text=text)
         elif not done.message:
             done = replace(done, state="failed", message=_first_error(done))
         self._save(done)
         return done
+
+    def _save_best(self, *, record_id: str, report: TuningReport, text: str) -> None:
+        """What was measured until now, and the document with the best of it."""
+        if report.best is None:
+            return
+        save_report(report, text, self.root / record_id)
+        tuned = apply_changes(best_text(report, text), {"tunedeck.name": f"{parse_spec(text).name}-tuned"})
+        write_text(self.root / record_id / "best.yaml", tuned)
 
     def _devices(self, text: str) -> tuple[Device, ...]:
         wanted = parse_spec(text).gpus
@@ -281,7 +289,10 @@ class Searches:
 
 @dataclass
 class _State:
+    """The search as its callbacks leave it."""
+
     record: SearchRecord
+    report: TuningReport | None = None
 
 
 def follow(record: SearchRecord, progress: Progress, jobs: list[str], now: float) -> SearchRecord:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from backend.errors import Conflict, InvalidInput, NotFound
+from backend.planning.spec import parse_spec
 from backend.services.api import Api
 from backend.services.gpus import open_gpus
 from backend.services.searches import Searches, describe_rows, parse_record
-from backend.services.tuning import Tuner
+from backend.services.tuning import Progress, Tuner
 from backend.settings import load_settings
 from tests.unit.test_tuner import Clock, FakeQueue, Known, speed, world
 
@@ -88,3 +89,29 @@ def test_the_page_sees_each_result_and_the_end_has_the_tuned_document(
     best = searches.best_text(made.id)
     assert "packing: true" in best and "# keep me" in best and "-tuned" in best
     assert any(line.startswith("*") for line in describe_rows(done))
+
+
+def test_an_interrupted_search_keeps_the_best_it_had(
+    searches: Searches, tmp_path: Path, world: tuple[Known, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecaster, text = world
+    made, clock = searches.create(text, 480.0), Clock()
+
+    def fake_tuner(_api: object, _forecaster: object, **given: object) -> Tuner:
+        return Tuner(
+            FakeQueue(tmp_path / "queue", speed), forecaster, clock=clock, sleep=clock.sleep, **given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def interrupt(progress: Progress) -> None:
+        if progress.event == "result":
+            seen.append(progress.text)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    seen: list[str] = []
+    monkeypatch.setattr("backend.services.searches.Tuner", fake_tuner)
+    with pytest.raises(KeyboardInterrupt):
+        searches.run(made.id, interrupt)
+    left = searches.get(made.id)
+    assert left.state == "stopped" and len(left.rows) == 3 and left.best
+    assert parse_spec(searches.best_text(made.id)).name.endswith("-tuned")

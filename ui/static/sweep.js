@@ -79,6 +79,7 @@ function openSweep(main, id) {
     } catch (error) {
       if (page.closed) return;
       show(page.wait, true);
+      if (error.status === 404) page.whole.remove(); // its empty heading as well
       replace(page.wait, error.status === 404 ? h("div", { class: "td-empty" }, h("h1", {}, t("sweep.missing")), h("p", {}, t("sweep.missing.help", { id })), linkButton(t("sweep.list"), href("sweep"))) : problemNote(error.message, page.load));
       if (error.status !== 404) page.again = setTimeout(page.load, 5_000);
     }

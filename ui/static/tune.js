@@ -73,6 +73,7 @@ function openSearch(main, id) {
       if (tuning.state === "running") page.again = setTimeout(load, POLL_MS);
     } catch (error) {
       if (page.closed) return;
+      if (error.status === 404) page.whole.remove(); // its empty heading as well
       replace(page.wait, error.status === 404
         ? h("div", { class: "td-empty" }, h("h1", {}, t("tune.missing")), h("p", {}, t("tune.missing.help", { id })), linkButton(t("tune.list"), href("tune")))
         : problemNote(error.message, load));
@@ -144,7 +145,7 @@ function draw(page) {
     replace(page.pill, pill(search.state));
   }
   show(page.stop, running);
-  const ready = !running && Boolean(search.best);
+  const ready = (search.state === "finished" || search.state === "stopped") && Boolean(search.best);
   show(page.launch, ready);
   show(page.edit, ready);
   setText(page.launch.querySelector("span"), t(search.rows.some((row) => row.best && row.base) ? "tune.launch.same" : "tune.launch"));

@@ -1,0 +1,135 @@
+"""Tuner, sweeps, memory plan, advice and the speed section of a run in Chromium, on the real server and store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from playwright.sync_api import Page as Tab
+from playwright.sync_api import expect
+
+from backend.domain.job import JobState
+from backend.services.gpus import open_gpus
+from backend.services.searches import Searches, SearchRow
+from backend.services.sweeps import Sweep, Sweeps
+from tests.browser.conftest import Open, Watch
+from tests.browser.test_new_run import HOSTILE, Site, site, tab
+from tests.job_folders import add_job
+from tests.recorder_files import RecorderFiles
+from tests.unit.test_forecast_view import CONFIG
+
+__all__ = ["site", "tab"]
+pytestmark = pytest.mark.browser
+
+
+def store_search(site: Site, state: str = "finished", **more: object) -> str:
+    api = site.deck.api
+    searches = Searches(api, open_gpus(api.paths))
+    record = searches.create(f"model_name_or_path: m\ndataset: d\ntunedeck:\n  name: '{HOSTILE}'\n", 60)
+    rows = (
+        SearchRow(label="micro 4 x 1, packed 2048", outcome="ok", tokens_per_second=9286.0, spread=0.02, best=True,
+                  rows_per_step=14.9, peak_bytes=26 << 30, mfu=0.31, joules_per_token=0.064),
+        SearchRow(label="micro 2 x 8", outcome="ok", tokens_per_second=622.0, base=True, rows_per_step=16.0, peak_bytes=16 << 30),
+        SearchRow(label="micro 16 x 1", outcome="oom", error=f"OutOfMemoryError: {HOSTILE}"),
+    )  # fmt: skip
+    done = replace(
+        record, state=state, rows=rows, best=rows[0].label, gain=14.9, best_changes={"packing": True}, packs_rows=True,
+        base_rows_per_step=16.0, best_rows_per_step=14.9, candidates=20, excluded=1, seconds=58.0, jobs=("trial-1",),
+        **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    (searches.root / record.id / "state.json").write_text(json.dumps(asdict(done)))
+    (searches.root / record.id / "best.yaml").write_text("model_name_or_path: tuned-model\nstage: sft\n")
+    return record.id
+
+
+def test_a_finished_search_shows_its_table_its_effects_and_opens_in_the_form(site: Site, tab: Tab) -> None:
+    search = store_search(site)
+    tab.goto(f"{site.base}/tune?id={search}")
+    expect(tab.locator(".td-tune-tiles")).to_contain_text("14.9×")
+    expect(tab.locator(".td-tune-best")).to_contain_text("9,286")
+    expect(tab.locator("tr[data-outcome=oom]")).to_contain_text("out of memory")
+    expect(tab.locator(".td-note-info")).to_contain_text("16 now, 14.9 with the best")
+    expect(tab.locator(".td-note-info")).to_contain_text("not the same number")
+    expect(tab.get_by_role("button", name="Stop the search")).to_be_hidden()
+    assert tab.evaluate("window.__pwn") is None
+    tab.get_by_role("link", name="Open in the form").click()
+    expect(tab.locator("#f-model_name_or_path input, #f-model_name_or_path textarea").first).to_have_value(
+        "tuned-model"
+    )
+
+
+def test_a_failed_search_says_why_and_offers_no_launch(site: Site, tab: Tab) -> None:
+    search = store_search(site, "failed", message="The model is not there.")
+    tab.goto(f"{site.base}/zh/tune?id={search}")
+    expect(tab.get_by_role("alert")).to_contain_text("The model is not there.")
+    expect(tab.get_by_role("button", name="启动最佳设置")).to_be_hidden()
+    tab.goto(f"{site.base}/tune")
+    expect(tab.locator("tbody tr").first).to_be_visible()
+
+
+@pytest.mark.parametrize(("path", "words"), [("tune", "No such search"), ("sweep", "No such sweep")])
+def test_what_is_not_there_is_said(site: Site, open_page: Open, watch: Watch, path: str, words: str) -> None:
+    watch.expected = ("404",)
+    page = open_page(f"{site.base}/{path}?id=nope")
+    expect(page.locator("h1")).to_have_text(words)
+
+
+def test_a_sweep_compares_its_runs_as_table_and_lines(site: Site, tab: Tab) -> None:
+    api = site.deck.api
+    for number, loss in enumerate((1.0, 2.0, 3.0), 1):
+        paths = add_job(api, f"swept-{number}", JobState.SUCCEEDED, ended_at=999_999.0)
+        files = RecorderFiles(paths.recorder)
+        files.start()
+        files.step(1, loss=loss)
+    jobs = {f"swept-{number}": {"learning_rate": 10.0**-number, "optim": HOSTILE} for number in (1, 2, 3)}
+    sweep = Sweep(id="s-1", name="Demo", created_at=1e6, keys=("learning_rate", "optim"), early_stop=False, jobs=jobs)
+    folder = Sweeps(api).root
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "s-1.json").write_text(json.dumps(asdict(sweep)))
+    tab.goto(f"{site.base}/sweep?id=s-1")
+    expect(tab.locator(".td-par-line")).to_have_count(3)
+    expect(tab.locator(".td-sweep-table tbody tr").first).to_contain_text("swept-1")
+    expect(tab.locator(".td-tune-best")).to_contain_text("best")
+    tab.locator(".td-sweep-table tbody tr").nth(2).hover()
+    expect(tab.locator(".td-par-here")).to_have_attribute("data-job", "swept-3")
+    assert tab.evaluate("window.__pwn") is None
+    tab.goto(f"{site.base}/zh/sweep")
+    expect(tab.locator("tbody tr")).to_contain_text("learning_rate")
+
+
+def test_the_panel_shows_memory_and_advice_and_applies_all_of_it(site: Site, tab: Tab) -> None:
+    model = site.deck.settings.data_dir / "shape"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    demo = site.deck.settings.data_dir / "demo" / "data"
+    text = (
+        f"model_name_or_path: {model}\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: demo\ndataset_dir: {demo}\n"
+        "template: llama3\nbf16: true\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\noptim: adamw_torch\n"
+    )
+    tab.goto(f"{site.base}/new")
+    expect(tab.locator("#new-presets .td-new-card").first).to_be_visible()
+    tab.evaluate("text => sessionStorage.setItem('td-draft:' + location.search, text)", text)
+    tab.reload()
+    expect(tab.locator(".td-mem-value")).to_contain_text("per GPU")
+    expect(tab.locator(".td-mem-part").first).to_be_visible()
+    advice = tab.locator("[data-advice=optimizer_not_fused]")
+    advice.locator("summary").click()
+    advice.get_by_role("button", name="Apply").click()
+    expect(advice).to_have_count(0)
+    expect(tab.locator("#new-notice")).to_contain_text("faster settings")
+
+
+def test_a_runs_speed_section_says_what_is_missing(site: Site, tab: Tab) -> None:
+    paths = add_job(site.deck.api, "slow", JobState.SUCCEEDED, ended_at=999_999.0)
+    files = RecorderFiles(paths.recorder)
+    files.start()
+    for step in range(1, 31):
+        files.step(step, seconds=0.05, loss=1.0)
+    tab.goto(f"{site.base}/run?id=slow&tab=speed")
+    expect(tab.locator(".td-speed")).to_contain_text("uses no GPU")
+    waiting = tab.locator("[data-advice=data_wait]")
+    expect(waiting).to_contain_text("1.2×")
+    waiting.locator("summary").click()
+    waiting.get_by_role("button", name="New run with this change").click()
+    expect(tab).to_have_url(f"{site.base}/new?clone=slow")
