@@ -21,7 +21,15 @@ from backend.parsing.trainer_log_facts import facts_of_log, plain_points, traine
 from backend.parsing.trainer_state import parse_trainer_state
 
 _LOG_NAMES = (".log", ".out", ".err", ".txt", ".stdout", ".stderr")
-_DRIVER_BYTES = re.compile(rb"VRAM Total Memory \(B\): (\d{9,13})")
+_DRIVER_MEMORY = (
+    (re.compile(rb"VRAM Total Memory \(B\): (\d{9,13})"), 1),
+    (re.compile(rb"(?i)\btotal_vram\"?:\s*(?:\{\s*\"value\":\s*)?(\d{4,7})\b"), 1 << 20),
+    (
+        re.compile(rb"(?i)\bvram\"?:\s(?:[^{}\[\]]|\{\s*\"){0,200}?\bsize\"?:\s*(?:\{\s*\"value\":\s*)?(\d{4,7})\b"),
+        1 << 20,
+    ),
+)
+"""Memory of a card as rocm-smi (bytes) and amd-smi (MB, which are MiB) print it, as text and as JSON."""
 _HOST_NAMES = ("env", "host", "environment", "versions", "system")
 
 
@@ -149,8 +157,9 @@ def _with_hosts(whole: LogFacts, hosts: Mapping[str, HostFacts]) -> LogFacts:
 def _driver_gib(files: Mapping[str, bytes]) -> float | None:
     """Memory of one card as rocm-smi or amd-smi prints it, in any of the files."""
     for data in files.values():
-        if found := _DRIVER_BYTES.search(data[: 1 << 20]):
-            return int(found[1]) / (1 << 30)
+        for pattern, unit in _DRIVER_MEMORY:
+            if found := pattern.search(data[: 1 << 20]):
+                return int(found[1]) * unit / (1 << 30)
     return None
 
 

@@ -155,13 +155,19 @@ _LOG_MARKS = re.compile(
 )
 
 
+_GPU_TOOL = re.compile(r"\s*\[?\s*\{\s*\"(?:gpu|gpu_data|card\d+)\"\s*:")
+"""How the JSON of amd-smi and rocm-smi begins."""
+
+
 def _is_prose(text: str) -> bool:
     """Plain text to train on, not the output of a program."""
     return bool(text.strip()) and not _LOG_MARKS.search(text)
 
 
 def _is_log_lines(text: str) -> bool:
-    """JSON lines that a trainer or a recorder writes, not data."""
+    """JSON that a trainer, a recorder or a GPU tool writes, not data."""
+    if _GPU_TOOL.match(text.lstrip("\ufeff")):
+        return True
     first = text.lstrip("\ufeff \n").partition("\n")[0]
     try:
         row = json.loads(first)

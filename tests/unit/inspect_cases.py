@@ -226,6 +226,20 @@ FOLDERS: tuple[Folder, ...] = (
         {"detected_format": "kto", "verdict": "error", "errors": ["bad_choice"]},
     ),
     Folder(
+        "a card of 24 GiB for PyTorch, of 192 GiB for amd-smi",
+        {
+            "console.log": "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of "
+            "23.98 GiB of which 0.30 GiB is free. Of the allocated memory 22.60 GiB is allocated by PyTorch, and 0.70 GiB is "
+            "reserved by PyTorch but unallocated.\n",
+            "amd_smi.json": dumped([{"gpu": 0, "vram": {"type": "HBM", "size": {"value": 196592, "unit": "MB"}}}]),
+        },
+        {
+            "root_cause": "gpu_capacity_mismatch",
+            "errors": ["gpu_capacity_mismatch"],
+            "detected_format": "plain_console",
+        },
+    ),
+    Folder(
         "rows that all end with a question",
         {
             "train.json": dumped([{"conversations": row["conversations"][:1]} for row in CHAT]),
