@@ -34,6 +34,7 @@ from backend.errors import (
 )
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
+from backend.services.attach import attach as attach_run
 from backend.services.bench import BenchStore, describe_check, describe_comparison, describe_drift
 from backend.services.comparison import Comparisons
 from backend.services.doctor import examine_host
@@ -180,6 +181,20 @@ def submit(
             raise InvalidInput("FILE", found="both or neither of FILE and --preset", expected="one of them")
         text = read_text(file) if file else load_preset(preset, demo=api.paths.demo)
         show_job(api.submit(apply_changes(text, parse_changes(set_ or []))), as_json)
+
+
+@cli.command()
+def attach(
+    path: Annotated[Path, typer.Argument(help="Output folder or console log of a run that Tunedeck did not start.")],
+    pid: Annotated[
+        int | None, typer.Option(help="Its process, so that it can be stopped; found by itself when it writes the log.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="How the run is called; default the name of the file or folder.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a run that Tunedeck did not start, running or finished: charts, diagnosis, checkpoints, log. Writes nothing there."""
+    with reported():
+        show_job(attach_run(open_api(), str(path.absolute()), pid=pid, name=name), as_json)
 
 
 @cli.command()

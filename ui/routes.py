@@ -26,6 +26,7 @@ from backend.errors import (
     TunedeckError,
 )
 from backend.services.api import Api
+from backend.services.attach import attach
 from backend.services.cursor import parse_cursor
 from backend.services.diagnosing import Diagnosis
 from backend.services.importing import import_texts
@@ -226,6 +227,13 @@ def action_router(api: Api) -> APIRouter:
     def submit(request: Request, body: Given) -> Response:
         return answer(request, {"job": job_row(api.submit(text_of(body, "spec_text")))}, status=201)
 
+    @router.post("/attach")
+    def attach_run(request: Request, body: Given) -> Response:
+        """A run that Tunedeck did not start, by its output folder or console log."""
+        pid = None if body.get("pid") is None else whole_of(body, "pid", most=1 << 22)
+        name = text_of(body, "name") if "name" in body else ""
+        return answer(request, {"job": job_row(attach(api, text_of(body, "path"), pid=pid, name=name))}, status=201)
+
     @router.get("/runs/{job_id}/export")
     def export(request: Request, job_id: str) -> Response:
         return answer(request, api.export(job_id))
@@ -385,10 +393,10 @@ def named_texts_of(body: Body, name: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in values.items()}
 
 
-def whole_of(body: Body, name: str) -> int:
+def whole_of(body: Body, name: str, most: int = 1_000_000) -> int:
     value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > 1_000_000:
-        raise InvalidInput(name, found=_shown(value), expected="a whole number between -1000000 and 1000000")
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > most:
+        raise InvalidInput(name, found=_shown(value), expected=f"a whole number between -{most} and {most}")
     return value
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from backend.errors import EnvironmentFault
 
 
@@ -131,6 +133,14 @@ def find_marked(variable: str, value: str) -> list[ProcessIdentity]:
         if marked and (identity := identify(int(entry.name))):
             found.append(identity)
     return found
+
+
+def find_descendants(process: ProcessIdentity) -> list[ProcessIdentity]:
+    """Every living process below it."""
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(process.pid).children(recursive=True) if is_alive(process) else []
+        return [found for child in below if (found := identify(child.pid)) is not None]
+    return []
 
 
 def kill_all(identities: Sequence[ProcessIdentity], *, wait_seconds: float = 5.0) -> list[ProcessIdentity]:

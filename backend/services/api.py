@@ -276,6 +276,10 @@ class Api:
         if job.state.is_final:
             raise Conflict(f"The job has ended already ({job.state.value}).")
         paths = self.paths.job(job_id)
+        if paths.attached.exists() and mode is StopMode.SAVE:
+            raise Conflict(
+                "Tunedeck did not start this run and cannot make it save: stop it without saving, or kill it."
+            )
         write_json(paths.stop_request, {"at": self.clock(), "mode": mode.value})
         append_event(paths.events, StopRequested(at=self.clock(), mode=mode))
         return self._mark_stopping(job)

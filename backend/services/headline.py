@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.domain.job import Job, JobState
 from backend.store.series import Marker, Progress, Segment
@@ -48,7 +49,7 @@ def build_headline(job: Job, progress: Progress, now: float) -> Headline:
         epoch=progress.epoch,
         tokens_per_second=measured_speed(progress) if is_training else None,
         mean_tokens_per_second=progress.mean_tokens_per_second,
-        seconds_per_step=_mean(progress.seconds[-SPEED_STEPS:].tolist()) if is_training else None,
+        seconds_per_step=_mean(_known(progress.seconds)[-SPEED_STEPS:].tolist()) if is_training else None,
         eta_seconds=estimated_rest(progress, segment, step, max_steps) if is_training and segment else None,
         elapsed_seconds=elapsed(job, now),
         phase=phase,
@@ -75,10 +76,11 @@ def estimated_rest(
     progress: Progress, segment: Segment, step: int | None, max_steps: int | None
 ) -> float | None:  # fmt: skip
     """Steps to come at the median of the recent ones, and the evaluations and saves to come at their recent length."""
-    if not max_steps or step is None or not len(progress.seconds):
+    seconds = _known(progress.seconds)
+    if not max_steps or step is None or not len(seconds):
         return None
     begin = segment.begin_step or 0
-    rest = max(0, max_steps - step) * float(np.median(progress.seconds))
+    rest = max(0, max_steps - step) * float(np.median(seconds))
     for kind in ("evaluation", "checkpoint"):
         pauses = [marker for marker in progress.pauses if marker.kind == kind and marker.step > begin]
         rest += _pauses_to_come(pauses, begin, step, max_steps)
@@ -107,8 +109,14 @@ def stalled(progress: Progress, now: float) -> float | None:
     if segment is None or progress.last_step_at is None or not segment.phases or segment.phases[-1][0] != "training":
         return None
     silent = now - max(progress.last_step_at, segment.phases[-1][1])
-    median = float(np.median(progress.seconds)) if len(progress.seconds) else 0.0
+    seconds = _known(progress.seconds)
+    median = float(np.median(seconds)) if len(seconds) else 0.0
     return silent if silent > 10 * median + 30 else None
+
+
+def _known(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The log of a run that we did not start does not tell the time of every step."""
+    return seconds[np.isfinite(seconds)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

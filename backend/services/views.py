@@ -21,6 +21,7 @@ from backend.domain.job import Job, JobState
 from backend.domain.launch import LaunchPlan
 from backend.errors import Conflict, NotFound, PathRefused
 from backend.services.api import Api, WorkerStatus
+from backend.services.attach import Attachment, load_attachment
 from backend.services.checkpoints import FINAL, checkpoint_files, list_checkpoints
 from backend.services.cursor import Cursor
 from backend.services.diagnosing import Diagnosis, diagnose_job
@@ -132,6 +133,8 @@ class RunDetail:
     keys: tuple[str, ...]
     can: Can
     skipped_records: int
+    attached: Attachment | None = None
+    """Where the files of a run lie that Tunedeck did not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,8 +263,9 @@ class Views:
             headline=build_headline(job, run.progress(), self.clock()),
             files=_output_files(paths.output),
             keys=tuple(run.names()),
-            can=what_can_be_done(job, checkpoints),
+            can=self._can(job, checkpoints),
             skipped_records=run.skipped,
+            attached=load_attachment(paths),
         )
 
     def headline(self, job: Job) -> Headline:
@@ -337,7 +341,7 @@ class Views:
             events=tuple(event_row(event) for event in new_events),
             log=None if reset else log,
             checkpoints=checkpoints,
-            can=None if checkpoints is None else what_can_be_done(job, checkpoints),
+            can=None if checkpoints is None else self._can(job, checkpoints),
         )
 
     def _log_since(self, path: Path, offset: int, until: int | None) -> LogView | None:
@@ -418,6 +422,13 @@ class Views:
         if job.state.is_final:
             self.cache.keep(run)
         return run
+
+    def _can(self, job: Job, checkpoints: Sequence[Checkpoint]) -> Can:
+        """Of an attached run only a known, living process can be stopped; saving and resuming would need our own plan."""
+        can, attachment = what_can_be_done(job, checkpoints), load_attachment(self.api.paths.job(job.id))
+        if attachment is None:
+            return can
+        return replace(can, stop=can.stop and attachment.process is not None, save=False, resume=False)
 
     def _energy(self, job: Job, run: RunSeries) -> dict[str, Curve]:
         times = run.step_times()

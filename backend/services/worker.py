@@ -24,6 +24,8 @@ from backend.planning.command import VISIBILITY
 from backend.planning.queueing import Capacity, Start, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
 from backend.services.api import Api
+from backend.services.attach import Attachment, load_attachment
+from backend.services.attached_run import AttachedRun
 from backend.services.bench import HOST_CHECK, BenchStore, describe_drift
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster
@@ -76,6 +78,7 @@ class Worker:
         self.sweeps = Sweeps(Api(settings, clock=clock, start_worker=lambda _: None))
         self._sweeps_at = 0.0
         self.health = HealthWatch()
+        self._attached: dict[str, AttachedRun] = {}
         self._runs: dict[str, RunProgress] = {}
         self._told: dict[str, set[int]] = {}
         self._summary_at: dict[str, float] = {}
@@ -220,6 +223,9 @@ class Worker:
 
     def _look_after(self, job: Job) -> None:
         paths = self.paths.job(job.id)
+        if attachment := load_attachment(paths):
+            self._follow_attached(job, paths, attachment)
+            return
         progress = self._runs.setdefault(job.id, RunProgress(paths))
         # Order matters: exit.json is looked for before the liveness check, and once more after it.
         exit_record = load_exit(paths)
@@ -235,6 +241,28 @@ class Worker:
             self._follow(job, paths, progress)
         else:
             self._finish(job, paths, progress, exit_record)
+
+    def _follow_attached(self, job: Job, paths: JobPaths, attachment: Attachment) -> None:
+        """A run that somebody else started: its files tell how far it is and how it ended."""
+        run = self._attached.get(job.id) or AttachedRun(paths, attachment, self.clock)
+        self._attached[job.id] = run
+        ending = run.look()
+        progress = self._runs.setdefault(job.id, RunProgress(paths))
+        progress.refresh()
+        self._summarise(job, progress)
+        if job.started_at is None and run.started_at is not None:
+            self.jobs.update(job.id, started_at=run.started_at)
+        self._tell_alarms(job, paths, last=ending is not None)
+        if ending is None:
+            return
+        self._summarise(job, progress, now=True)
+        active, state = (JobState.RUNNING, JobState.STOPPING), ending.reason.state
+        self.jobs.transition(job.id, active, state, reason=ending.reason, message=ending.message, ended_at=ending.at)
+        event = StateChanged(at=self.clock(), state=state, reason=ending.reason, message=ending.message)
+        self._tell(paths, event)
+        self._attached.pop(job.id)
+        self._runs.pop(job.id, None)
+        self.health.forget(job.id)
 
     def _supervisor(self, paths: JobPaths) -> ProcessIdentity | None:
         """The living supervisor of the job, as recorded in supervisor.json."""

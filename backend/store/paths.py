@@ -188,6 +188,11 @@ class JobPaths:
         return self.root / "environment.json"
 
     @property
+    def attached(self) -> Path:
+        """Only for a run that Tunedeck did not start: where its files are, and its process (services/attach.py)."""
+        return self.root / "attached.json"
+
+    @property
     def bench(self) -> Path:
         """Answer of a host check (task bench)."""
         return self.root / "bench.json"

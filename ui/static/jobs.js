@@ -70,8 +70,8 @@ export function tags(job, onTag = null) {
 /** Asks which of the three ways to stop, says what each keeps, then asks the server. Resolves when the dialog closes. */
 export function stopDialog(job) {
   const noun = (mode) => ({ value: mode, title: t(`stop.${mode}`), text: t(`stop.${mode}.help`), kind: mode === "kill" ? "bad" : "" });
-  // A run already asked to stop can only be hurried.
-  const modes = job.state === "stopping" ? ["no_save", "kill"] : ["save", "no_save", "kill"];
+  // A run already asked to stop can only be hurried; one that we did not start (no processes of ours) cannot be made to save.
+  const modes = job.state === "stopping" || job.processes === 0 ? ["no_save", "kill"] : ["save", "no_save", "kill"];
   const cards = choiceCards("td-stop", modes.map(noun), modes[0]);
   return dialog({
     title: t("stop.title", { name: job.name }),

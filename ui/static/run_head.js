@@ -52,7 +52,7 @@ function build(id) {
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"), sweep: iconButton(t("sweep.run"), "table"),
     compare: button(t("compare.with"), { iconName: "table" }), report: h("a", { class: "td-icon-button", href: `${root()}/api/report?runs=${encodeURIComponent(id)}&lang=${lang()}`, download: "", "aria-label": t("report.run"), title: t("report.run") }, icon("download")), link: iconButton(t("run.copy_link"), "link"), annotate: iconButton(t("notes.edit"), "note"), remove: iconButton(t("run.delete"), "trash"),
-    ending: h("div", { hidden: true }), alarms: h("div", { class: "td-alarms", hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
+    attached: h("p", { class: "td-attached", hidden: true }), ending: h("div", { hidden: true }), alarms: h("div", { class: "td-alarms", hidden: true }), stalled: h("div", { class: "td-note td-note-warn", role: "alert", hidden: true }), values: {}, hints: {}, labels: {},
   };
   const tiles = TILES.map((name) => {
     parts.values[name] = h("dd", {});
@@ -64,7 +64,7 @@ function build(id) {
   parts.progress = h("div", { class: "td-progress" }, h("div", { class: "td-progress-line" }, parts.steps, parts.share, parts.epoch, parts.phase), parts.bar);
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
-      h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.notes),
+      h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.attached, parts.notes),
       h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.sweep, parts.report, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.alarms, parts.progress, parts.tiles);
   return parts;
@@ -103,6 +103,7 @@ function draw(parts, detail) {
   setClass(parts.resume, `td-button${job.state === "failed" || job.state === "cancelled" || job.state === "lost" ? " td-button-primary" : ""}`);
   drawEnding(parts.ending, detail);
   drawAlarms(parts.alarms, detail);
+  drawAttached(parts, detail);
   drawProgress(parts, job, headline);
   drawNumbers(parts, job, headline);
   drawTimes(parts, detail);
@@ -164,6 +165,14 @@ function drawEnding(node, { job, events = [] }) {
     h("div", {}, box.title, box.reason, box.message, box.proof,
       kind === "bad" && h("p", { class: "td-muted" }, t(job.state === "lost" ? "ending.lost.help" : "ending.failed.help")))));
   if (kind === "bad") showCause(box, job, message);
+}
+
+/** Of a run that Tunedeck did not start: where its files are; what needs a plan of ours is not offered. */
+function drawAttached(parts, { attached }) {
+  show(parts.attached, Boolean(attached));
+  if (!attached) return;
+  setText(parts.attached, t(attached.pid === null ? "attach.shown" : "attach.shown.pid", { path: attached.source, pid: attached.pid }));
+  for (const name of ["clone", "tune", "sweep"]) show(parts[name], false);
 }
 
 /** What is wrong with the numbers, the worst first: what, since when, the proof, what to do. */

@@ -2,6 +2,7 @@
 
 import { href, rememberInAddress } from "./app.js";
 import { get } from "./api.js";
+import { attachDialog } from "./attach.js";
 import { h, icon, keyed, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { onState, refreshHost } from "./host.js";
@@ -59,7 +60,7 @@ function build(main) {
     page.redraw();
   } }));
   main.append(h("div", { class: "td-page" },
-    h("div", { class: "td-page-head" }, h("h1", {}, t("runs.title")), h("div", { class: "td-runs-more" }, h("a", { href: href("sweep") }, t("sweep.list")), h("a", { href: href("tune") }, t("tune.list")))),
+    h("div", { class: "td-page-head" }, h("h1", {}, t("runs.title")), h("div", { class: "td-runs-more" }, button(t("attach.button"), { iconName: "link", onclick: attachDialog }), h("a", { href: href("sweep") }, t("sweep.list")), h("a", { href: href("tune") }, t("tune.list")))),
     h("div", { class: "td-toolbar" }, h("label", { class: "td-search" }, icon("search"), page.search), page.chips, page.tagSelect, page.count),
     h("div", { class: "td-table-box td-cards-table" }, page.table), page.note, page.pager, page.bar));
   page.search.addEventListener("input", () => {
