@@ -9,7 +9,7 @@ from pathlib import Path
 import gradio as gr
 
 from backend.services.form import FormService
-from ui.pages import compare, home, new_run, run, runs, sweep, tune
+from ui.pages import compare, doctor, gpus, home, new_run, run, runs, sweep, tune
 from ui.pages.place import load_script
 from ui.text import Language, catalogue, text
 
@@ -17,7 +17,7 @@ AssetUrl = Callable[[str], str]
 """Name of a file of ui/static (or `plotly.min.js`) to its address below the root of the service: `ui.assets.asset_url`."""
 
 STATIC = Path(__file__).with_name("static")
-STYLES = ("app.css", "new_run.css", "speed.css", "compare.css")
+STYLES = ("app.css", "new_run.css", "speed.css", "compare.css", "gpus.css")
 
 
 def prefix_of(lang: Language) -> str:
@@ -53,6 +53,12 @@ def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None
     with pages.route(text(lang, "compare.title"), "/compare", show_in_navbar=False):
         _frame(module, configuration)
         compare.build(module)
+    with pages.route(text(lang, "gpus.title"), "/gpus", show_in_navbar=False):
+        _frame(module, configuration)
+        gpus.build(module)
+    with pages.route(text(lang, "doctor.title"), "/doctor", show_in_navbar=False):
+        _frame(module, configuration)
+        doctor.build(module)
     if form is not None:
         with pages.route(text(lang, "nav.new"), "/new", show_in_navbar=False):
             _frame(module, configuration)

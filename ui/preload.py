@@ -9,7 +9,8 @@ from pathlib import Path
 from ui.assets import STATIC, asset_url
 
 _IMPORT = re.compile(r'^import\s[^;]*?from\s+"\./([\w.]+)"', re.MULTILINE)
-_ENTRY_OF_PAGE = {"": "home.js", **{name: f"{name}.js" for name in ("runs", "run", "compare", "tune", "sweep")}}
+_PAGES = ("runs", "run", "compare", "tune", "sweep", "doctor")
+_ENTRY_OF_PAGE = {"": "home.js", "gpus": "gpu_page.js", **{name: f"{name}.js" for name in _PAGES}}
 
 
 def scripts_of(entry: str, folder: Path = STATIC) -> tuple[str, ...]:

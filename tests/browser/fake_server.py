@@ -27,6 +27,7 @@ from fastapi.staticfiles import StaticFiles
 
 from backend.errors import InvalidInput
 from backend.services.log_search import LogQuery, search_log
+from tests.browser.fake_gpus import add_gpu_routes
 from ui.encoding import encode
 from ui.layout import build_pages, page_css
 from ui.text import LANGUAGES
@@ -674,6 +675,7 @@ def make_app(world: World) -> FastAPI:
     version = f"fake{time.time_ns()}"
     app.mount(f"/static/{version}", StaticFiles(directory=STATIC))
     app.mount("/fake-plotly", StaticFiles(directory=PLOTLY))
+    add_gpu_routes(app, world)
     _add_reads(app, world)
     _add_actions(app, world)
     _add_socket(app, world)

@@ -23,7 +23,14 @@ PATHS = [
     "/run?id=run-done&tab=checkpoints",
     "/run?id=run-failed&tab=log",
 ]
-PATHS += ["/run?id=run-done&tab=config", "/run?id=run-failed&tab=history", "/run?id=run-q3", "/run?id=run-start"]
+PATHS += [
+    "/gpus",
+    "/doctor",
+    "/run?id=run-done&tab=config",
+    "/run?id=run-failed&tab=history",
+    "/run?id=run-q3",
+    "/run?id=run-start",
+]
 
 
 def step_shown(page: Page) -> int:

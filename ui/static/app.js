@@ -12,6 +12,8 @@ const PAGES = {
   tune: () => import("./tune.js"),
   sweep: () => import("./sweep.js"),
   compare: () => import("./compare.js"),
+  gpus: () => import("./gpu_page.js"),
+  doctor: () => import("./doctor.js"),
 };
 
 let config = null;

@@ -11,7 +11,8 @@ import { button, dialog, iconButton, save } from "./widgets.js";
 const TABLE_ROWS = 500;
 const ODD_SHOWN = 30;
 const FORMATS = {
-  loss: f.loss, compact: f.compact, seconds: f.duration, bytes: f.bytes, share: (value) => (value === null ? f.DASH : f.percent(100 * value, 1)), undefined: f.number,
+  loss: f.loss, compact: f.compact, seconds: f.duration, bytes: f.bytes, percent: (value) => f.percent(value, 0), watts: (value) => (value === null ? f.DASH : `${f.integer(value)} W`), celsius: (value) => (value === null ? f.DASH : `${f.integer(value)} °C`),
+  share: (value) => (value === null ? f.DASH : f.percent(100 * value, 1)), undefined: f.number,
 };
 const PLOTLY_CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false, showTips: false };
 
@@ -185,7 +186,7 @@ export class ChartCard {
       xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), uirevision: zoom, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
-      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item)))],
+      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item))), ...(this.context.spans?.(this.chart) ?? []).map((item) => this.band(item, "warn-fill"))],
     };
   }
 
@@ -201,9 +202,9 @@ export class ChartCard {
     return axis ? mapSteps(steps, axis) : steps;
   }
 
-  band({ from, to, key }) {
+  band({ from, to, key }, colour = "bad") {
     const [x0, x1] = this.place([from, to], key);
-    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: token("bad"), opacity: 0.12, line: { width: 0 } };
+    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", fillcolor: token(colour), opacity: colour === "bad" ? 0.12 : 0.22, line: { width: 0 } };
   }
 
   yAxis() {

@@ -15,20 +15,22 @@ const KNOWN = [
   { id: "padding_share", group: "main", keys: ["padding_share"], smooth: ["padding_share"], format: "share", zero: true },
   { id: "memory_bytes", group: "main", keys: ["memory_bytes"], format: "bytes", zero: true },
 ];
+const GPU_CHARTS = [["gfx_activity_percent", "percent"], ["vram_used_bytes", "bytes"], ["socket_power_watts", "watts"], ["hotspot_celsius", "celsius"]];
+KNOWN.push(...GPU_CHARTS.map(([measure, format]) => ({ id: `gpu.${measure}`, group: "telemetry", prefix: `gpu.${measure}.`, least: 1, format, zero: format !== "celsius" })));
 const AXES = new Set(["tokens", "elapsed_seconds", "epoch", "num_input_tokens_seen"]);
 // Said once at the end, or about the machine and not the model: figures in a list, no curves.
 const FIGURES = /^(train_|total_flos$|eval_(runtime|.*_per_second|model_preparation_time)$)/;
 const PAIRS = ["chosen", "rejected"];
 // The first group stands without a heading: what everyone looks at, in one dense grid.
-export const GROUPS = ["main", "evaluation", "other"];
+export const GROUPS = ["main", "telemetry", "evaluation", "other"];
 
 /** Charts for these keys, in the order of their groups. A chart is {id, group, title, keys, smooth, dots, format, zero}. */
 export function chartsFor(keys) {
   const charts = KNOWN.map((known) => known.prefix
     ? { ...known, keys: keys.filter((key) => key.startsWith(known.prefix)) }
     : { ...known, keys: known.keys.filter((key) => keys.includes(key)) })
-    .filter((chart) => (chart.id === "loss" ? keys.includes("loss") : chart.keys.length > (chart.prefix ? 1 : 0)));
-  const taken = new Set([...AXES, ...KNOWN.flatMap((known) => known.keys ?? []), ...keys.filter((key) => key.startsWith("rank_seconds."))]);
+    .filter((chart) => (chart.id === "loss" ? keys.includes("loss") : chart.keys.length >= (chart.least ?? (chart.prefix ? 2 : 1))));
+  const taken = new Set([...AXES, ...KNOWN.flatMap((known) => known.keys ?? []), ...keys.filter((key) => key.startsWith("rank_seconds.") || key.startsWith("gpu."))]);
   const rest = keys.filter((key) => !taken.has(key) && !FIGURES.test(key)).sort();
   const more = others(rest);
   const place = charts.findIndex((chart) => chart.id === "tokens_per_second");

@@ -6,12 +6,17 @@ import { chartsFor, figuresOf } from "./chart_defs.js";
 import { ChartGrid } from "./chart_grid.js";
 import { h, icon, replace, show } from "./dom.js";
 import * as f from "./format.js";
-import { isActive } from "./jobs.js";
+import { onState } from "./host.js";
+import { isActive, isFinal } from "./jobs.js";
+import { deviceCards, fetchTelemetry } from "./run_telemetry.js";
 import { appendPoints, makeSeries, stepAt } from "./series.js";
 import { t } from "./text.js";
 import { button, emptyNote, toast } from "./widgets.js";
 
 const PIXELS = 1_200;
+const TELEMETRY_MS = 10_000;
+const SPANS_SHOWN = 60;
+const isGpu = (key) => key.startsWith("gpu.");
 const EVERY_POINT = 0;
 const START = ["importing", "parsing", "tokenizing", "loading", "training"];
 const AXES = { step: null, time: "elapsed_seconds", tokens: "tokens" };
@@ -27,6 +32,8 @@ class Charts extends ChartGrid {
     this.base = {}; // key -> series of the whole run, thinned
     this.zoomed = null; // {from, to, series} in steps, exact at this zoom
     this.marks = [];
+    this.throttled = []; // spans of steps in which a limit held a clock down
+    this.names = new Map(); // PCI address -> number of the device on this host
     this.recallZoom();
     this.build();
     this.watch();
@@ -39,7 +46,9 @@ class Charts extends ChartGrid {
     this.tailMore = button(t("log.open"), { kind: "quiet", iconName: "log" });
     this.tail = h("section", { class: "td-section td-tail", hidden: true }, h("div", { class: "td-section-head" }, h("h2", {}, icon("log"), h("span", {}, t("log.latest"))), this.tailMore), this.tailText);
     this.figures = h("section", { class: "td-section", hidden: true });
-    this.node = h("div", { class: "td-charts" }, this.toolbar, this.empty, this.groups, this.figures, this.tail);
+    this.devices = h("section", { class: "td-section", hidden: true });
+    this.stopState = onState((state) => { for (const gpu of state.gpus ?? []) this.names.set(gpu.id, gpu.hip_id ?? gpu.smi_index ?? gpu.id); });
+    this.node = h("div", { class: "td-charts" }, this.toolbar, this.empty, this.groups, this.devices, this.figures, this.tail);
     this.markAxis();
   }
 
@@ -74,6 +83,8 @@ class Charts extends ChartGrid {
     this.everything();
     this.drawEmpty();
     this.fetchRanks();
+    this.telemetryAt = undefined;
+    this.fetchGpus();
     this.drawSoon();
   }
 
@@ -86,6 +97,7 @@ class Charts extends ChartGrid {
       this.appendZoomed(key, points);
     }
     this.marks.push(...markers);
+    this.fetchGpus();
     if (fresh) this.layCards();
     else if (Object.keys(rows).some((key) => figuresOf([key]).length)) this.drawFigures();
     for (const card of this.cards.values()) if (markers.length || card.chart.keys.some((key) => key in rows)) this.mark(card);
@@ -113,6 +125,40 @@ class Charts extends ChartGrid {
     this.everything();
   }
 
+  /** What the run's devices did, on the run's own steps; asked again while it goes on. */
+  async fetchGpus() {
+    if (!this.job?.devices?.length || performance.now() - (this.telemetryAt ?? -1e9) < TELEMETRY_MS) return;
+    this.telemetryAt = performance.now();
+    const clock = this.base.elapsed_seconds;
+    const zero = (this.detail.headline?.last_step_at ?? NaN) - (clock?.y.at(-1) ?? NaN);
+    const found = await fetchTelemetry(this.id, Number.isFinite(zero) ? clock : null, zero).catch(() => null); // the next turn asks again
+    if (!found || this.closed) return;
+    const known = Object.keys(found.series).every((key) => key in this.base);
+    Object.assign(this.base, found.series);
+    this.throttled = found.throttled.slice(-SPANS_SHOWN);
+    if (!known) {
+      this.layCards();
+      this.everything();
+    }
+    for (const card of this.cards.values()) if (card.chart.group === "telemetry") this.mark(card);
+    const cards = deviceCards(found.summary, (device) => this.deviceName(device), isFinal(this.job));
+    show(this.devices, cards.length > 0);
+    replace(this.devices, cards);
+  }
+
+  deviceName(device) {
+    return t("gpus.place", { n: this.names.get(device) ?? device });
+  }
+
+  nameOf(key) {
+    return isGpu(key) ? this.deviceName(key.split(".").slice(2).join(".")) : null;
+  }
+
+  /** Throttling is painted where its cause can be seen, and under the loss. */
+  spans(chart) {
+    return chart.group === "telemetry" || chart.id === "tokens_per_second" ? this.throttled : [];
+  }
+
   layCards() {
     this.lay(chartsFor(Object.keys(this.base).filter((key) => this.base[key].x.length > 0)));
     this.drawFigures();
@@ -133,7 +179,7 @@ class Charts extends ChartGrid {
   }
 
   source(key) {
-    return this.zoomed?.series ? this.zoomed.series[key] ?? makeSeries() : this.base[key];
+    return this.zoomed?.series && !isGpu(key) ? this.zoomed.series[key] ?? makeSeries() : this.base[key];
   }
 
   axisSeries() {
@@ -188,6 +234,7 @@ class Charts extends ChartGrid {
 
   async exact(keys) {
     const span = this.zoomed ? `&from=${this.zoomed.from}&to=${this.zoomed.to}` : "";
+    if (keys.every(isGpu)) return Object.fromEntries(keys.map((key) => [key, this.base[key]])); // all that the run's folder keeps
     const answer = await get(runPath(this.id, `/series?keys=${keys.map(encodeURIComponent).join(",")}&px=${EVERY_POINT}${span}`));
     return Object.fromEntries(Object.entries(answer.series).map(([key, value]) => [key, makeSeries(value)]));
   }
@@ -231,7 +278,7 @@ class Charts extends ChartGrid {
 
   async fetchZoom() {
     const { zoomed } = this;
-    const keys = Object.keys(this.base).join(",");
+    const keys = Object.keys(this.base).filter((key) => !isGpu(key)).join(",");
     try {
       const answer = await get(runPath(this.id, `/series?keys=${encodeURIComponent(keys)}&from=${zoomed.from}&to=${zoomed.to}&px=${PIXELS}`));
       if (this.zoomed !== zoomed) return;
@@ -240,6 +287,11 @@ class Charts extends ChartGrid {
       toast(error.message, "bad"); // the thinned picture of the range stays
     }
     this.everything();
+  }
+
+  close() {
+    this.stopState();
+    super.close();
   }
 
   drawEmpty() {

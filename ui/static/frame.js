@@ -8,7 +8,7 @@ import { t, tn } from "./text.js";
 
 // Above this a GPU counts as at work, whoever uses it.
 const BUSY_PERCENT = 5;
-const LINKS = [["", "home", "nav.home"], ["runs", "list", "nav.runs"]];
+const LINKS = [["", "home", "nav.home"], ["runs", "list", "nav.runs"], ["gpus", "gpu", "nav.gpus"]];
 
 export function startFrame(element, { page, href, swapLanguage }) {
   applyTheme(chosenTheme());
@@ -16,7 +16,7 @@ export function startFrame(element, { page, href, swapLanguage }) {
   const create = h("a", { class: "td-button td-button-primary td-top-new", href: href("new"), dataset: { page: "new" } }, icon("plus"), h("span", {}, t("nav.new")));
   const language = h("a", { class: "td-top-language", href: swapLanguage(), title: t("nav.language"), onclick: () => setAttr(language, "href", swapLanguage()) },
     icon("language"), h("span", { lang: t("nav.language_code") }, t("nav.language_name")));
-  const strip = gpuStrip(href(""));
+  const strip = gpuStrip(href("gpus"));
   replace(element, h("header", { class: "td-top" },
     h("a", { class: "td-skip", href: "#td-main" }, t("nav.skip")),
     h("a", { class: "td-brand", href: href(""), "aria-label": t("nav.brand") }, icon("logo"), h("span", {}, t("app.name"))),
@@ -24,7 +24,7 @@ export function startFrame(element, { page, href, swapLanguage }) {
     h("div", { class: "td-top-right" }, strip, connectionPill(), language, themeButton(), create)));
   const mark = (name) => {
     for (const link of [...links, create]) {
-      const here = link.dataset.page === name || (["run", "compare"].includes(name) && link.dataset.page === "runs");
+      const here = link.dataset.page === name || (["run", "compare"].includes(name) && link.dataset.page === "runs") || (name === "doctor" && link.dataset.page === "gpus");
       setAttr(link, "aria-current", here ? "page" : null);
     }
     followHost(name === "run" ? "slow" : "live");
@@ -51,7 +51,7 @@ function connectionPill() {
 function gpuStrip(address) {
   const bars = h("span", { class: "td-strip-bars" });
   const words = h("span", { class: "td-strip-words" });
-  const node = h("a", { class: "td-strip", href: `${address}#gpus`, hidden: true }, bars, words);
+  const node = h("a", { class: "td-strip", href: address, hidden: true }, bars, words);
   onState((state) => {
     const gpus = state.gpus ?? [];
     show(node, true);
