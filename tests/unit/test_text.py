@@ -66,7 +66,8 @@ def test_no_text_is_empty_or_left_in_the_other_language() -> None:
         "Tunedeck",
         "token",
         " · ",
-        "{used} / {total}",
+        "GPU {n}",
+            "{used} / {total}",
         "– {names}：{why}",
     }
     for key, words in zh.TEXT.items():
