@@ -67,7 +67,7 @@ def test_no_text_is_empty_or_left_in_the_other_language() -> None:
         "token",
         " · ",
         "GPU {n}",
-            "{used} / {total}",
+        "{used} / {total}",
         "– {names}：{why}",
     }
     for key, words in zh.TEXT.items():
