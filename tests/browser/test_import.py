@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import Browser, FilePayload, expect
 from playwright.sync_api import Page as Tab
 
+from backend.domain.job import StopMode, TerminationReason
+from tests.browser.test_main_job import served, wait_for_step
 from tests.browser.test_new_run import Site, open_new, show_yaml, site, tab, yaml_of
 
-__all__ = ["site", "tab"]
+__all__ = ["served", "site", "tab"]
 pytestmark = pytest.mark.browser
 TUTORIAL = Path(__file__).parents[1] / "data" / "tutorial"
 WORDS = {
@@ -22,14 +24,32 @@ WORDS = {
     ),
     "/zh": ("是 LLaMA Board 的控件", "等全部数据分词之后才被拒绝", "总会切分梯度", "强制所有 GPU 使用同一指令集"),
 }
+NAMED = (
+    "compute_type",
+    "flash_attn",
+    "disable_torch_compile",
+    "stage3_parition_grads",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "PYTORCH_ROCM_ARCH",
+)
+IMPORT_WORDS = {
+    "": ("train.yaml is read as the config", "no tool rccl-env", "became part of the document"),
+    "/zh": ("train.yaml 按配置读取", "没有名为 rccl-env 的工具", "已并入文档"),
+}
+FIX = {"": "Fix it", "/zh": "一键修复"}
+RUNNING = {"": "Running", "/zh": "运行中"}
 NOTICE = {"": "Imported: a launch command or script.", "/zh": "已导入：启动命令或脚本。"}
 
 
 def tutorial_files(site: Site) -> list[FilePayload]:
+    return files_for(site.deck.model, site.deck.settings.data_dir / "demo" / "data")
+
+
+def files_for(model: Path, data_folder: Path) -> list[FilePayload]:
     """The tutorial's files with a model and a data set that this host has, and as many ranks."""
     texts = {name: (TUTORIAL / name).read_text() for name in ("launch.sh", "train.yaml", "ds_z3_config.json")}
-    data = f"demo\ndataset_dir: {site.deck.settings.data_dir}/demo/data"
-    texts["train.yaml"] = texts["train.yaml"].replace("acme/Harbour-8B-Instruct", str(site.deck.model))
+    data = f"demo\ndataset_dir: {data_folder}"
+    texts["train.yaml"] = texts["train.yaml"].replace("acme/Harbour-8B-Instruct", str(model))
     texts["train.yaml"] = texts["train.yaml"].replace("desk_qa", data)
     texts["launch.sh"] = texts["launch.sh"].replace("--nproc_per_node=8", "--nproc_per_node=2")
     return [{"name": name, "mimeType": "text/plain", "buffer": text.encode()} for name, text in texts.items()]
@@ -50,8 +70,10 @@ def test_tutorial_is_imported_fixed_and_launched(tab: Tab, site: Site, prefix: s
     tab.click(".td-new-import .td-button-primary")
     expect(tab.locator("#new-notice")).to_contain_text(NOTICE[prefix])
     problems = tab.locator(".td-new-problems")
-    for words in WORDS[prefix]:
+    for words in (*WORDS[prefix], *NAMED):
         expect(problems).to_contain_text(words)
+    for words in IMPORT_WORDS[prefix]:
+        expect(tab.locator("#new-notice")).to_contain_text(words)
     expect(tab.locator("#new-launch")).to_be_disabled()
 
     tab.click(".td-new-problems > .td-button")
@@ -64,7 +86,46 @@ def test_tutorial_is_imported_fixed_and_launched(tab: Tab, site: Site, prefix: s
     tab.click("#new-launch")
     tab.wait_for_url("**/run?id=*")
     assert len(site.jobs()) == before + 1
-    assert site.jobs()[0].processes == 2
+    job = site.jobs()[0]
+    assert job.processes == 2
+    site.deck.start_worker()
+    site.deck.until(job.id, lambda job: (job.step or 0) >= 1 or job.state.is_final)
+    expect(tab.locator("body")).to_contain_text(RUNNING[prefix])
+    site.deck.api.request_stop(job.id, StopMode.KILL)
+    assert site.deck.end(job.id).reason is TerminationReason.KILLED_BY_USER
+
+
+@pytest.mark.parametrize("prefix", ["", "/zh"])
+def test_mistake_of_the_tutorials_command_line_is_named_and_fixed(tab: Tab, site: Site, prefix: str) -> None:
+    open_new(tab, site, prefix=prefix)
+    open_import(tab)
+    tab.fill(".td-new-import-text", (TUTORIAL / "slow.sh").read_text())
+    tab.click(".td-new-import .td-button-primary")
+    problem = tab.locator(".td-new-problem-error", has_text="flash_attn")
+    expect(problem).to_contain_text("Fa")
+    problem.get_by_role("button", name=FIX[prefix]).click()
+    expect(problem).to_have_count(0)
+
+
+@pytest.mark.training
+def test_fixed_tutorial_trains_for_real(browser: Browser, served: tuple[str, Path], demo_inputs: Path) -> None:
+    """Real LLaMA-Factory and DeepSpeed take what "fix all" made of the tutorial, up to a step."""
+    base, _ = served
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
+    page = context.new_page()
+    page.goto(f"{base}/new")
+    page.wait_for_selector(".td-new-state-line")
+    open_import(page)
+    page.set_input_files(".td-new-import input[type=file]", files_for(demo_inputs / "model", demo_inputs / "data"))
+    page.click(".td-new-import .td-button-primary")
+    expect(page.locator("#new-notice")).to_contain_text(NOTICE[""])
+    page.click(".td-new-problems > .td-button")
+    expect(page.locator("#new-launch")).to_be_enabled(timeout=90_000)
+    expect(page.locator("#new-panel")).to_contain_text("The trainer itself finds nothing", timeout=90_000)
+    page.click("#new-launch")
+    page.wait_for_url("**/run?id=*", timeout=90_000)
+    wait_for_step(page, 1)
+    context.close()
 
 
 def test_pasted_command_fills_the_form_and_can_be_undone(tab: Tab, site: Site) -> None:

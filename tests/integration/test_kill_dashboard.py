@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from backend.domain.job import JobState
 from backend.store.files import read_json
 from tests.conftest import REPOSITORY
 from tests.integration.conftest import Deck
 from tests.integration.test_kill_anywhere import POINTS, records
+from tests.integration.test_real_training import SECONDS, two_ranks
 
 
 def start_dashboard(deck: Deck) -> subprocess.Popen[bytes]:
@@ -58,4 +63,29 @@ def test_killed_dashboard_and_worker_change_nothing_for_the_runs(deck: Deck) -> 
             assert [[r["s"] for r in rank if r["k"] == "step"] for rank in ranks] == [list(range(1, 61))] * 2
     finally:
         if pid := worker_pid(deck):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_killed_dashboard_and_worker_leave_a_real_run_alone(real_deck: Deck, demo_inputs: Path, kills: int) -> None:
+    job = real_deck.api.submit(two_ranks(demo_inputs, max_steps=20))
+    chance = random.Random(9)
+    for point in range(kills):
+        dashboard = start_dashboard(real_deck)
+        time.sleep(chance.uniform(3.0, 12.0))
+        dashboard.kill()
+        dashboard.wait()
+        if point % 2 and (pid := worker_pid(real_deck)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    start_dashboard(real_deck)
+    try:
+        job = real_deck.end(job.id, SECONDS)
+        assert (job.state, job.step) == (JobState.SUCCEEDED, 20)
+        for rank in (0, 1):
+            found = records(real_deck.api.job_paths(job.id), rank)
+            assert [r["s"] for r in found if r["k"] == "step"] == list(range(1, 21))
+    finally:
+        if pid := worker_pid(real_deck):
             os.kill(pid, signal.SIGKILL)

@@ -100,7 +100,11 @@ def test_plain_command_line_of_llamafactory_trains_too(real_deck: Deck, demo_inp
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("point", [0, 1])
+POINTS = [0, 1, *(pytest.param(point, marks=pytest.mark.long) for point in range(2, 20))]
+"""Seeds of kill points: two of each kind always, twenty with scripts/test --long."""
+
+
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(
     ("victim", "state", "reason"),
     [
@@ -111,13 +115,13 @@ def test_plain_command_line_of_llamafactory_trains_too(real_deck: Deck, demo_inp
     ids=["supervisor", "launcher", "rank"],
 )
 def test_killed_process_of_a_real_run(real_deck: Deck, demo_inputs: Path, victim, state, reason, point: int) -> None:  # type: ignore[no-untyped-def]
-    """Point 0: while it loads; point 1: while it trains."""
+    """Even points: from when it loads on; odd points: while it trains."""
     job = real_deck.api.submit(two_ranks(demo_inputs, max_steps=2000))
     paths = real_deck.api.job_paths(job.id)
     real_deck.start_worker()
-    ready = "loading" if point == 0 else "training"
+    ready = "loading" if point % 2 == 0 else "training"
     real_deck.until(job.id, lambda job: job.phase == ready and rank_of(paths) is not None, SECONDS)
-    time.sleep(random.Random(f"{victim.__name__}{point}").uniform(0, 2))
+    time.sleep(random.Random(f"{victim.__name__}{point}").uniform(0, 2 if point < 2 else 10))
     pid = victim(paths)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -126,10 +130,11 @@ def test_killed_process_of_a_real_run(real_deck: Deck, demo_inputs: Path, victim
     assert real_deck.processes_of(job.id) == []
 
 
-def test_killed_worker_leaves_a_real_run_alone(real_deck: Deck, demo_inputs: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_killed_worker_leaves_a_real_run_alone(real_deck: Deck, demo_inputs: Path, kills: int) -> None:
     job = real_deck.api.submit(two_ranks(demo_inputs, max_steps=20))
     chance = random.Random(11)
-    for _ in range(3):
+    for _ in range(kills):
         worker = real_deck.start_worker()
         time.sleep(chance.uniform(2, 6))
         worker.kill()

@@ -167,7 +167,7 @@ def test_board_state_is_converted_as_the_board_would_pass_it() -> None:
     assert (spec.train["eval_steps"], spec.train["per_device_eval_batch_size"]) == (50, 2)
     assert spec.train["optim"] == "adamw_torch"
     assert "neftune_noise_alpha" not in spec.train
-    assert [r.values["name"] for r in imported.not_understood] == ["train.unheard_of"]
+    assert [r.values["name"] for r in imported.not_understood] == ["Harbour-8B", "train.unheard_of"]
 
 
 @pytest.mark.parametrize(
@@ -293,3 +293,27 @@ def test_every_remark_has_words_in_both_languages() -> None:
     for texts in (new_run_en.TEXT, new_run_zh.TEXT):
         assert {f"import.{key}" for key in shown} <= set(texts)
         assert {f"new.kind.{kind.value}" for kind in Kind} <= set(texts)
+
+
+def test_secret_of_a_script_goes_along_and_what_is_left_out_is_said() -> None:
+    imported = import_texts({
+        "job.sh": "#!/bin/bash\n#SBATCH --nodes=2\nexport HF_TOKEN=hf_x\nexport SITE_CODE=7\nexport PATH=/opt/x:$PATH\n"
+        "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 src/train.py --stage sft --model_name_or_path a/b\n"
+    })  # fmt: skip
+    assert parse_spec(imported.spec_text).env == {"HF_TOKEN": "hf_x"}
+    left = {(remark.key, *remark.values.values()) for remark in imported.not_understood}
+    assert left == {("variable_left", "SITE_CODE"), ("several_hosts", "2")}
+
+
+def test_launcher_config_of_accelerate_is_not_passed_over() -> None:
+    command = (
+        "accelerate launch --config_file fsdp.yaml --num_processes 2 src/train.py --stage sft --model_name_or_path a/b"
+    )
+    imported = import_texts({"run.sh": command})
+    assert keys(imported, "not_understood") == ["launcher_config"]
+
+
+def test_model_that_only_llama_board_knows_by_name_is_said() -> None:
+    board = "top.model_name: Some-7B-Chat\ntop.finetuning_type: lora\ntrain.training_stage: Supervised Fine-Tuning\n"
+    assert keys(import_text(board + "train.dataset: [a]\n"), "not_understood") == ["model_by_name"]
+    assert keys(import_text(board + "top.model_path: /models/a\ntrain.dataset: [a]\n"), "not_understood") == []

@@ -16,19 +16,28 @@ from backend.planning.importing.detect import Kind, detect_config
 from backend.planning.importing.llamaboard import convert_board_state
 from backend.planning.importing.shell_script import ShellScript, parse_shell
 from backend.planning.importing.yaml_text import read_yaml
-from backend.planning.linting.launch import environment_of, processes_per_node
+from backend.planning.linting.launch import environment_of, processes_per_node, unknown_tools
 from backend.planning.schema import TrainerSchema
 from backend.planning.schema_builtin import BUILTIN_SCHEMA
 from backend.planning.spec import apply_changes, derive_name, dump_spec
 from backend.planning.words import words
 
 _ENV_PREFIXES = tuple(
-    sorted(words("HIP_ HSA_ ROCR_ ROCM_ NCCL_ RCCL_ TORCH_ PYTORCH_ GPU_MAX AMD_ MIOPEN_ GLOO_ FLASH_ATTENTION_"))
+    sorted(
+        words(
+            "HF_ WANDB_ SWANLAB_ MODELSCOPE_ TRANSFORMERS_ TRITON_ DS_ UCX_ FI_ MKL_ CUDA_ HIP_ HSA_ ROCR_ ROCM_ NCCL_ RCCL_ "
+            "TORCH_ PYTORCH_ GPU_MAX AMD_ MIOPEN_ GLOO_ FLASH_ATTENTION_"
+        )
+    )
 )
 _ENV_NAMES = words(
     "ALLOW_EXTRA_ARGS DISABLE_VERSION_CHECK USE_MODELSCOPE_HUB HF_ENDPOINT HF_HUB_OFFLINE OMP_NUM_THREADS WANDB_PROJECT "
     "WANDB_DISABLED TOKENIZERS_PARALLELISM CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS OPTIM_TORCH"
 )
+_OF_THE_SHELL = words(
+    "PATH LD_LIBRARY_PATH LD_PRELOAD PYTHONPATH HOME USER SHELL LANG LC_ALL TERM PWD PYTHONUNBUFFERED"
+)
+"""Variables that say where things are on the host the script was written for: the environment chosen here says it."""
 _OURS_TO_SET = words(
     "MASTER_ADDR MASTER_PORT NNODES NODE_RANK RANK WORLD_SIZE LOCAL_RANK NPROC_PER_NODE FORCE_TORCHRUN "
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL"
@@ -128,6 +137,8 @@ def _from_board(text: str, notes: _Notes) -> Imported:
     spec = JobSpec(name=derive_name(values), train=values, zero=_zero(zero if isinstance(zero, dict) else {}))
     notes.understood.append(Remark(key="arguments", values={"count": str(len(values))}))
     notes.changed.append(Remark(key="converted_from_board"))
+    if (model := str(values.get("model_name_or_path") or "")) and "/" not in model:
+        notes.not_understood.append(Remark(key="model_by_name", values={"name": model}))
     notes.not_understood += [Remark(key="control_dropped", values={"name": name}) for name in converted.dropped]
     return notes.result(Kind.BOARD.value, dump_spec(spec))
 
@@ -169,6 +180,8 @@ def _from_script(text: str, trains: Mapping[str, str], schema: TrainerSchema, no
         return notes.result(Kind.SCRIPT.value, "")
     arguments = _known_arguments(launch, arguments, notes)
     env = _environment(script, launch, notes)
+    _launcher_options(script, launch, notes)
+    notes.not_understood += [Remark(key="unknown_tool", values={"name": name}) for name in unknown_tools(script)]
     processes = processes_per_node(launch, environment_of(script, launch))
     if processes is not None:
         notes.understood.append(Remark(key="processes", values={"count": str(processes)}))
@@ -179,6 +192,17 @@ def _from_script(text: str, trains: Mapping[str, str], schema: TrainerSchema, no
         return notes.result(Kind.SCRIPT.value, _changed_text(base, changes))
     spec = JobSpec(name=derive_name(arguments), train=arguments, processes=processes, env=env)
     return notes.result(Kind.SCRIPT.value, dump_spec(spec))
+
+
+def _launcher_options(script: ShellScript, launch: Launch, notes: _Notes) -> None:
+    """What the launcher was told and a run of ours does not do: several hosts, a config of accelerate."""
+    options = {**script.sbatch, **launch.wrapper_options, **launch.options}
+    given = (options.get(name) or "" for name in ("nnodes", "num_machines", "num_nodes", "nodes", "N"))
+    hosts = next((value for value in given if re.fullmatch(r"[\d:-]+", value) and value not in ("1", "1:1")), "")
+    if hosts:
+        notes.not_understood.append(Remark(key="several_hosts", values={"count": hosts}))
+    if launch.launcher == "accelerate" and options.get("config_file"):
+        notes.not_understood.append(Remark(key="launcher_config", values={"path": options["config_file"]}))
 
 
 def trainer_launches(script: ShellScript) -> tuple[Launch, ...]:
@@ -243,12 +267,16 @@ def _environment(script: ShellScript, launch: Launch, notes: _Notes) -> dict[str
     """Variables worth keeping for the job; those that Tunedeck sets itself are left out and said so."""
     kept: dict[str, str] = {}
     for name, value in environment_of(script, launch).items():
+        if name in _OF_THE_SHELL:
+            continue
         if name in _OURS_TO_SET:
             notes.changed.append(Remark(key="variable_ours", values={"name": name}))
         elif "$" in value or "`" in value:
             notes.not_understood.append(Remark(key="variable_unknown", values={"name": name, "value": value}))
         elif name.startswith(_ENV_PREFIXES) or name in _ENV_NAMES:
             kept[name] = value
+        else:
+            notes.not_understood.append(Remark(key="variable_left", values={"name": name}))
     if kept:
         notes.understood.append(Remark(key="environment", values={"names": ", ".join(sorted(kept))}))
     return kept

@@ -44,6 +44,12 @@ def environment_of(script: ShellScript, launch: Launch | None) -> dict[str, str]
     return found
 
 
+def unknown_tools(script: ShellScript) -> list[str]:
+    """Programs that tutorials name and that do not exist."""
+    names = (command.words[0].rpartition("/")[2] for command in script.commands if command.words)
+    return list(dict.fromkeys(name for name in names if name in _UNKNOWN_TOOLS))
+
+
 def _tools(script: ShellScript) -> Iterator[Problem]:
     for command in script.commands:
         name = command.words[0].rpartition("/")[2] if command.words else ""
