@@ -841,6 +841,7 @@ def _add_reads(app: FastAPI, world: World) -> None:
             "deepspeed": "{}",
             "shell": "#!/bin/sh\nexec torchrun ...",
             "llamafactory_cli": "llamafactory-cli train train.yaml",
+            "files": {"train.yaml": SPEC, "run.sh": "exec llamafactory-cli train", "job.sbatch": "#SBATCH --nodes=1"},
         }
 
     @app.get("/api/runs/{job_id}/archive/{name}.tar")

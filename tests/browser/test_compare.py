@@ -211,3 +211,12 @@ def test_an_empty_comparison_offers_to_choose(busy: Site, open_page: Open, prefi
     page = open_page(busy[1] + prefix + "/compare", viewport={"width": 390, "height": 844})
     expect(page.locator(".td-empty").get_by_role("button")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize(("prefix", "words"), [("", "Download as scripts"), ("/zh", "下载脚本")])
+def test_scripts_of_a_run_are_shown_and_taken_home(busy: Site, open_page: Open, prefix: str, words: str) -> None:
+    page = open_page(busy[1] + prefix + "/run?id=run-done&tab=config")
+    link = page.get_by_role("link", name=words)
+    expect(link).to_have_attribute("href", "/api/runs/run-done/export.zip")
+    page.get_by_text("job.sbatch").first.click()
+    expect(page.get_by_text("#SBATCH --nodes=1")).to_be_visible()

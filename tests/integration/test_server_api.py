@@ -390,3 +390,12 @@ def test_a_log_is_searched_in_the_server_and_bad_questions_are_refused(api: Api,
     assert error(client.get("/api/runs/job-1/log/search?q=(&regex=true")) == (400, "invalid_input", "q")
     assert error(client.get("/api/runs/job-1/log/search?q=a&level=loud")) == (400, "invalid_input", "level")
     assert error(client.get("/api/runs/nope/log/search?q=a"))[0] == 404
+
+
+def test_a_report_is_an_attachment_of_one_file(api: Api, client: TestClient) -> None:
+    trained(api, "a", name="<script>alert(1)</script>")
+    answer = client.get("/api/report?runs=a&lang=zh")
+    assert answer.headers["content-disposition"].startswith('attachment; filename="a.html"')
+    assert "alert(1)</script>" not in answer.text
+    assert error(client.get("/api/report?runs=a&lang=fr")) == (400, "invalid_input", "lang")
+    assert error(client.get("/api/report?runs=zzz"))[:2] == (404, "not_found")
