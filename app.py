@@ -10,12 +10,12 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -633,9 +633,25 @@ def show_host_gpus(as_json: bool) -> None:
         typer.echo(json.dumps(record, ensure_ascii=False, default=str))
         return
     age = "stale: is a worker running?" if latest.stale else f"{latest.age_seconds:.1f} s old"
-    typer.echo(f"source: {service.source()}; {len(devices)} devices; {age} {latest.error}".rstrip())
+    source = service.source()
+    why = f" ({source.reason})" if source.reason else ""
+    typer.echo(f"source: {source.label}{why}; {len(devices)} devices; {age} {latest.error}".rstrip())
     for device in devices:
-        typer.echo(json.dumps(device, ensure_ascii=False, default=str))
+        typer.echo(device_line(device))
+
+
+def device_line(device: Mapping[str, Any]) -> str:
+    """Place, name, load and holder of one GPU; what is not reported is a dash."""
+    reading = device["reading"] or {}
+
+    def told(name: str, unit: str, factor: float = 1.0) -> str:
+        value = reading.get(name)
+        return f"– {unit}" if value is None else f"{value * factor:.0f} {unit}"
+
+    gib = 1 / (1 << 30)
+    load = [told("gfx_activity_percent", "%"), told("vram_used_bytes", "GiB", gib), told("socket_power_watts", "W")]
+    holder = f"set aside: {device['set_aside']}" if device["set_aside"] else device["leased_by"] or "free"
+    return "  ".join([device["id"], device["name"], *load, told("hotspot_celsius", "°C"), holder])
 
 
 def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:

@@ -21,6 +21,7 @@ class Settings:
     port: int = 7860
     public_url: str = ""
     auth_file: Path | None = None
+    metrics_token_file: Path | None = None
     training_python: Path | None = None
     cpu_slots: int = 2
     downloads: int = 8
@@ -50,6 +51,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         port=_whole(env, "TUNEDECK_PORT", 7860),
         public_url=env.get("TUNEDECK_PUBLIC_URL", ""),
         auth_file=Path(env["TUNEDECK_AUTH_FILE"]) if env.get("TUNEDECK_AUTH_FILE") else None,
+        metrics_token_file=Path(env["TUNEDECK_METRICS_TOKEN_FILE"]) if env.get("TUNEDECK_METRICS_TOKEN_FILE") else None,
         training_python=python or (own_python if own_python.exists() else None),
         cpu_slots=_whole(env, "TUNEDECK_CPU_SLOTS", 2),
         downloads=_whole(env, "TUNEDECK_DOWNLOADS", 8),

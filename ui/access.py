@@ -6,11 +6,13 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from backend.errors import InvalidInput
 from backend.settings import Settings
 
+LEAST_TOKEN = 16
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -34,6 +36,18 @@ def require_login_off_loopback(settings: Settings) -> None:
             remedy="Whoever reaches the page can run code as this user. Make a password with `app.py hash-password`, or use"
             " an SSH tunnel: ssh -L 7860:127.0.0.1:7860 this-host",
         )
+
+
+def load_metrics_token(path: Path) -> str:
+    """The token that opens /metrics. Raises InvalidInput for a file that cannot be read or a token that can be guessed."""
+    expected = f"a file with one token of {LEAST_TOKEN} characters or more"
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidInput("TUNEDECK_METRICS_TOKEN_FILE", found=f"{path}: {error}", expected=expected) from error
+    if len(token) < LEAST_TOKEN or len(token.split()) != 1:
+        raise InvalidInput("TUNEDECK_METRICS_TOKEN_FILE", found=f"{path}: {len(token)} characters", expected=expected)
+    return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from ui.encoding import encode
 from ui.sessions import COOKIE, Sessions
 
 LOCAL_USER = "local"
+SCRAPER = "metrics"
+METRICS = "/metrics"
 OPEN_PATHS = frozenset({"/login", "/api/health", "/favicon.ico", "/robots.txt"})
 LANGUAGE_COOKIE = "lang"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -55,10 +58,16 @@ class Refusal:
 
 
 class Guard:
-    """The outermost layer. `prefix`: path of TUNEDECK_PUBLIC_URL, which a proxy takes off; `sessions` None: no login."""
+    """The outermost layer. `prefix`: path of TUNEDECK_PUBLIC_URL, which a proxy takes off; `sessions` None: no login.
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, sessions: Sessions | None, prefix: str = "") -> None:
+    `metrics_token`: opens /metrics, and nothing else, to whoever sends it as a bearer token; "" = only a session does.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Hosts, sessions: Sessions | None, prefix: str = "", metrics_token: str = ""
+    ) -> None:
         self.app, self.hosts, self.sessions, self.prefix = app, hosts, sessions, prefix
+        self.metrics_token = metrics_token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -67,7 +76,7 @@ class Guard:
         if self.prefix and (scope["path"] + "/").startswith(self.prefix + "/"):  # a proxy that leaves the path on
             scope = {**scope, "path": scope["path"].removeprefix(self.prefix) or "/"}
         headers = Headers(scope=scope)
-        user = self._user(scope)
+        user = self._user(scope, headers)
         scope.setdefault("state", {})["user"] = user
         refusal = self._refuse(scope, headers)
         if scope["type"] == "websocket":
@@ -83,8 +92,16 @@ class Guard:
         )
         await (answer or self.app)(_without_range(scope), receive, _with_headers(send))
 
-    def _user(self, scope: Scope) -> str | None:
+    def _user(self, scope: Scope, headers: Headers) -> str | None:
+        if self._is_scraper(scope, headers):
+            return SCRAPER
         return self.sessions.user_of(HTTPConnection(scope).cookies.get(COOKIE)) if self.sessions else LOCAL_USER
+
+    def _is_scraper(self, scope: Scope, headers: Headers) -> bool:
+        if not self.metrics_token or scope["type"] != "http" or scope["path"] != METRICS:
+            return False
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.metrics_token)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Refusal | None:
         forwarded = headers.get("x-forwarded-host", "").split(",")[0]

@@ -29,7 +29,7 @@ from backend.services.searches import Searches
 from backend.services.sweeps import Sweeps
 from backend.services.views import Views
 from backend.settings import Settings
-from ui.access import known_hosts, require_login_off_loopback
+from ui.access import known_hosts, load_metrics_token, require_login_off_loopback
 from ui.assets import FOREVER, Assets
 from ui.compare_routes import compare_router
 from ui.gpu_routes import gpu_router
@@ -78,7 +78,8 @@ def create_app(
     app.add_middleware(CORSMiddleware, allow_origins=[])
     app.add_middleware(Prefixed, prefix=prefix)
     app.add_middleware(PageHead, root=prefix)
-    app.add_middleware(Guard, hosts=known_hosts(settings), sessions=sessions, prefix=prefix)
+    token = load_metrics_token(settings.metrics_token_file) if settings.metrics_token_file else ""
+    app.add_middleware(Guard, hosts=known_hosts(settings), sessions=sessions, prefix=prefix, metrics_token=token)
     gpus = open_gpus(api.paths)
     speed = RunSpeed(views, Forecaster(api.settings, api.paths, api.environments), gpus.read_devices)
     add_error_answers(app)

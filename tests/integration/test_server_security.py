@@ -289,6 +289,27 @@ def test_nothing_but_login_and_health_without_a_session(guarded: TestClient) -> 
     assert guarded.get("/api/health").status_code == 200 and guarded.get("/login").status_code == 200
 
 
+def test_metrics_token_opens_metrics_and_nothing_else(api: Api, tmp_path: Path) -> None:
+    users, token = tmp_path / "users.json", tmp_path / "token"
+    users.write_text(json.dumps({"ann": hash_password("correct horse")}))
+    token.write_text("s3cret-of-the-scraper\n")
+    settings = replace(api.settings, auth_file=users, metrics_token_file=token)
+    with TestClient(create_app(api, Views(api), {}, settings), base_url=BASE) as client:
+        right = {"Authorization": "Bearer s3cret-of-the-scraper"}
+        assert client.get("/metrics", headers=right).status_code == 200
+        for wrong in ({}, {"Authorization": "Bearer other"}, {"Authorization": "Basic s3cret-of-the-scraper"}):
+            assert client.get("/metrics", headers=wrong).status_code == 401
+        assert client.get("/api/state", headers=right).status_code == 401
+        assert client.post("/api/runs/x/stop", headers=right, json={"mode": "kill"}).status_code == 401
+
+
+def test_metrics_token_that_can_be_guessed_does_not_start(api: Api, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("short")
+    with pytest.raises(InvalidInput, match="TUNEDECK_METRICS_TOKEN_FILE"):
+        create_app(api, Views(api), {}, replace(api.settings, metrics_token_file=token))
+
+
 def test_page_without_a_session_leads_to_the_login_and_back(guarded: TestClient) -> None:
     answer = guarded.get("/run?id=1", headers=HTML)
     assert answer.status_code == 303 and answer.headers["location"] == "/login?next=%2Frun%3Fid%3D1"
