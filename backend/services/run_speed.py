@@ -6,7 +6,7 @@ Everything is measured (or says it is an estimate); what is missing is named, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -184,12 +184,16 @@ class RunSpeed:
             energy_source="power readings (estimate)" if estimate else "the cards' energy counters",
         )
         total = detail.tokens / progress if detail.tokens and progress else None
+        cost = count_cost(use, prices)
+        offers = self._offers(job, total, detail.mean_tokens_per_second, prices)
+        if offers and cost.projected_kwh is not None:  # here everything is measured, energy and pauses too
+            offers = (replace(offers[0], kwh=cost.projected_kwh, cost=cost.projected), *offers[1:])
         return RunCost(
-            cost=count_cost(use, prices),
+            cost=cost,
             missing=tuple(_missing(prices, joules)),
             energy_estimate=estimate,
             tokens=total,
-            offers=self._offers(job, total, detail.mean_tokens_per_second, prices),
+            offers=offers,
         )
 
     def _offers(self, job: Job, tokens: float | None, rate: float | None, prices: Prices) -> tuple[Offer, ...]:

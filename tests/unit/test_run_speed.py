@@ -59,6 +59,7 @@ def test_cost_is_of_time_energy_and_prices_and_names_its_sources(tmp_path: Path)
     assert any("estimate" in source for source in found.cost.sources)
     here, *others = found.offers
     assert here.source.startswith("measured") and here.place == "MI300X"
+    assert here.kwh == pytest.approx(kwh) and here.cost == pytest.approx(found.cost.total)
     by_name = {offer.place: offer for offer in others}
     assert by_name["H100"].cost is not None and by_name["H200"].cost is None, "another card's price is never guessed"
     assert all("estimate" in offer.source for offer in others)

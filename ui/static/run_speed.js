@@ -46,7 +46,7 @@ export function speedSection(id) {
 
 function draw(node, id, detail, advice, cost) {
   const opened = [...node.querySelectorAll("details[open]")].map((item) => item.dataset.advice);
-  replace(node, costPart(cost, advice), advicePart(id, detail, advice, opened), elsewherePart(cost));
+  replace(node, costPart(cost, advice, isActive(detail.job)), advicePart(id, detail, advice, opened), elsewherePart(cost));
 }
 
 function tile(label, value, hint = "") {
@@ -56,13 +56,13 @@ function tile(label, value, hint = "") {
 const money = (value, currency) => (Number.isFinite(value) ? `${f.number(value, 3)}${currency ? ` ${currency}` : ""}` : f.DASH);
 const kwh = (value) => (Number.isFinite(value) ? (value < 1 ? `${f.number(1000 * value, 3)} Wh` : `${f.number(value, 3)} kWh`) : f.DASH);
 
-function costPart({ cost, missing, energy_estimate: estimate }, { mfu, mfu_source: source }) {
+function costPart({ cost, missing, energy_estimate: estimate }, { mfu, mfu_source: source }, active) {
   const tiles = [];
   if (cost) {
     const about = estimate ? t("cost.energy.estimate") : t("cost.energy.counter");
     if (Number.isFinite(cost.total)) {
-      tiles.push(tile(t("cost.total"), money(cost.total, cost.currency), cost.sources.join("; ")));
-      tiles.push(tile(t("cost.projected"), money(cost.projected, cost.currency), t("cost.projected.help")));
+      tiles.push(tile(t(active ? "cost.total" : "cost.whole"), money(cost.total, cost.currency), cost.parts.map((part) => t(`cost.part.${part}`)).join(" + ")));
+      if (active) tiles.push(tile(t("cost.projected"), money(cost.projected, cost.currency), t("cost.projected.help")));
       tiles.push(tile(t("cost.per_million"), money(cost.per_million_tokens, cost.currency), Number.isFinite(cost.per_epoch) ? t("cost.per_epoch", { value: money(cost.per_epoch, cost.currency) }) : ""));
     }
     tiles.push(tile(t("cost.gpu_hours"), f.number(cost.gpu_hours, 3)));
