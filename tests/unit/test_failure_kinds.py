@@ -96,6 +96,18 @@ def test_an_error_in_the_words_of_several_versions(error: str, cause: str) -> No
     assert end_of(traced(error)).root_cause == cause
 
 
+def test_too_many_open_files_is_no_full_shared_memory() -> None:
+    error = (
+        "RuntimeError: unable to open shared memory object </torch_91_7_2> in read-write mode: Too many open files (24)"
+    )
+    assert end_of(traced(error)).root_cause is None
+
+
+def test_a_wait_that_timed_out_is_a_collective() -> None:
+    wait = "[rank1]:[E311 07:02:10.4 ProcessGroupNCCL.cpp:683] [Rank 1] Work WorkNCCL(SeqNum=5, OpType=ALLREDUCE) timed out in"
+    assert end_of(f"{wait} blocking wait.\n").root_cause == "collective_timeout"
+
+
 def test_a_missing_repository_is_told_from_a_gated_one() -> None:
     missing = traced("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1-c)")
     assert end_of(missing).root_cause == "model_path_missing"
