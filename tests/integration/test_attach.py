@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from backend.domain.job import Job, JobState, StopMode, TerminationReason
 from backend.errors import Conflict, InvalidInput, NotFound, PathRefused
@@ -21,6 +22,7 @@ from backend.services.worker import Worker
 from backend.store.events import load_events
 from tests.checkpoint_files import write_checkpoint
 from tests.job_folders import open_api
+from ui.server import create_app
 
 
 class Clock:
@@ -229,3 +231,31 @@ def test_deleting_an_attached_run_leaves_the_files_of_its_owner(
     look(worker, clock, 4000)
     api.delete(job.id)
     assert snapshot(folder) == before
+
+
+def test_every_view_of_an_attached_run_answers(api: Api, worker: Worker, clock: Clock, folder: Path) -> None:
+    (folder / "trainer_log.jsonl").write_text("".join(log_row(step, 1 / step) for step in range(1, 60)))
+    adapter = {"base_model_name_or_path": "meta-llama/Llama-3.1-8B", "peft_type": "LORA"}
+    (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    with TestClient(create_app(api, Views(api), {}, api.settings), base_url="http://127.0.0.1:7860") as client:
+        posted = client.post("/api/attach", json={"path": str(folder), "name": "theirs", "pid": None})
+        assert posted.status_code == 201
+        job_id = posted.json()["job"]["id"]
+        look(worker, clock)
+        for rest in (
+            "",
+            "/series",
+            "/log",
+            "/diagnosis",
+            "/advice",
+            "/cost",
+            "/profile",
+            "/telemetry",
+            "/since",
+            "/series.csv",
+        ):
+            answer = client.get(f"/api/runs/{job_id}{rest}")
+            assert answer.status_code == 200, (rest, answer.text)
+        assert client.get(f"/api/compare?runs={job_id}").status_code == 200
+        assert client.get("/api/state").json()["running"][0]["model"] == "meta-llama/Llama-3.1-8B"
+        assert client.get(f"/api/runs/{job_id}/export").status_code in (404, 409)
