@@ -175,7 +175,7 @@ def test_form_and_yaml_are_two_views_of_one_document(tab: Tab, site: Site) -> No
     tab.fill("#f-lora_rank input", "32")
     tab.click("#f-packing input")
     tab.fill("#f-gradient_accumulation_steps input", "5")
-    expect(tab.locator(".td-new-numbers")).to_contain_text("4 micro batch × 5 accumulation × 1 processes")
+    expect(tab.locator(".td-new-numbers")).to_contain_text("4 micro batch × 5 accumulation × 1 process")
     show_yaml(tab)
     wait_for_yaml(tab, "gradient_accumulation_steps: 5")
     text = yaml_of(tab)

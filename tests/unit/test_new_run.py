@@ -67,6 +67,7 @@ def test_texts_agree_between_the_languages_and_every_one_is_used() -> None:
         "new.hardware.",
         "new.severity.",
         "new.number.processes.",
+        "new.number.batch.how.",
         "example.",
         "new.tab.",
         "new.kind.",

@@ -290,7 +290,8 @@ def _numbers(form: Form, preview: Preview, texts: Texts) -> tuple[Number, ...]:
     facts = preview.facts
     lines: list[Number] = []
     if (batch := facts.get("effective_batch")) is not None:
-        how = texts["new.number.batch.how"].format(
+        many = "one" if facts.get("processes") == 1 else "other"
+        how = texts[f"new.number.batch.how.{many}"].format(
             micro=form.values.get("per_device_train_batch_size") or 8,
             accumulation=form.values.get("gradient_accumulation_steps") or 1,
             processes=facts.get("processes"),
