@@ -209,7 +209,11 @@ class Api:
         Not asked while the other checks find errors: it would only repeat the first of them. Raises InvalidInput.
         """
         preview = self.preview(spec_text)
+        if wait:
+            self._describe_first(preview.spec)
         environment = self.environments.cached(preview.spec.environment)
+        if environment is None and not preview.errors and self.environments.describe_soon(preview.spec.environment):
+            return DryRun(digest="", state=DryRunState.CHECKING)
         if preview.errors or preview.plan is None or environment is None or not environment.usable:
             return DryRun(digest="", state=DryRunState.SKIPPED)
         ask = self.dry_runs.check if wait else self.dry_runs.request

@@ -88,6 +88,17 @@ class Environments:
                 self._save(found)
             return found
 
+    def describe_soon(self, name: str = "") -> bool:
+        """Have it described in the background; False when there is nothing that could be."""
+        try:
+            if not self.python(name).is_file():
+                return False
+        except (EnvironmentFault, NotFound):
+            return False
+        if not self._lock.locked():  # whoever holds it is describing
+            threading.Thread(target=self.describe, args=(name,), daemon=True).start()
+        return True
+
     def _describe(self, name: str, python: Path) -> TrainingEnvironment:
         if not python.is_file():
             raise EnvironmentFault(f"{python} does not exist: the training environment {name!r} has no interpreter.")

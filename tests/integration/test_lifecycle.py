@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from backend.domain.events import CheckpointSaved, StateChanged
 from backend.domain.job import JobState, StopMode, TerminationReason
 from backend.errors import Conflict, SpecRejected
+from backend.services.dry_run import DryRunState
 from tests.integration.conftest import Deck
 
 
@@ -187,3 +189,14 @@ def test_secret_values_reach_the_run_and_no_file_of_the_job(deck: Deck, given: s
     assert len(written) > 5
     assert not [path for path in written if b"verysecret" in path.read_bytes()]
     assert deck.api.paths.secrets.stat().st_mode & 0o777 == 0o600
+
+
+def test_first_check_of_an_installation_says_that_it_is_under_way(deck: Deck) -> None:
+    """Nobody has described the training environment yet: that is begun, and the page asks again."""
+    text = deck.spec()
+    assert deck.api.final_check(text).state is DryRunState.CHECKING
+    deadline = time.monotonic() + 60
+    while (found := deck.api.final_check(text)).state is DryRunState.CHECKING:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert found.state is DryRunState.DONE
