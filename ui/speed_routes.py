@@ -111,9 +111,8 @@ def run_speed_router(speed: RunSpeed) -> APIRouter:
         shown = [
             {**asdict(build_advice_view(each, texts)), "basis": each.basis, "fix": each.fix} for each in found.advices
         ]
-        return answer(
-            request, {"ready": found.ready, "mfu": found.mfu, "mfu_source": found.mfu_source, "advice": shown}
-        )
+        told = {"ready": found.ready, "mfu": found.mfu, "mfu_source": found.mfu_source, "shares": found.shares}
+        return answer(request, {**told, "advice": shown})
 
     @router.post("/advice")
     def apply(request: Request, job_id: str, body: Given) -> Response:

@@ -36,6 +36,18 @@ ELSEWHERE = ("MI300X", "MI325X", "MI355X", "H100", "H200", "B200")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Where time and tokens go, each 0..1 or None when not measured. `data_wait` of the step time (longest wait of a rank),
+    `pauses` (saves and evaluations) of the time since the first step, `padding` of the computed tokens, `truncated` of the rows
+    that were counted before the launch."""
+
+    data_wait: float | None = None
+    pauses: float | None = None
+    padding: float | None = None
+    truncated: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunAdvice:
     """`ready`: enough steps were measured to judge. `advices`: first measured ones, then estimates for the next run."""
 
@@ -43,6 +55,7 @@ class RunAdvice:
     advices: tuple[Advice, ...]
     mfu: float | None
     mfu_source: str = ""
+    shares: Shares = Shares()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +93,8 @@ class RunSpeed:
         rest = tuple(advice for advice in planned if advice.code not in known)
         mfu, source = self._mfu(job, run, context)
         return RunAdvice(
-            ready=len(facts.steps) >= 8, advices=(*measured, *rest), mfu=mfu, mfu_source=source
+            ready=len(facts.steps) >= 8, advices=(*measured, *rest), mfu=mfu, mfu_source=source,
+            shares=measure_shares(run, context),
         )  # fmt: skip
 
     def apply(self, job_id: str, code: str) -> str:
@@ -216,6 +230,48 @@ class RunSpeed:
             gpu_hour=named.get(card.name), kwh=None if card.name not in named else prices.kwh, currency=prices.currency,
             overhead=prices.overhead,
         )  # fmt: skip
+
+
+def measure_shares(run: RunSeries, context: SpeedContext) -> Shares:
+    """Over all steps of the run's present line."""
+    with run.lock:
+        curves = run.curves(["seconds_per_step", "data_seconds", "padding_share", "tokens", "elapsed_seconds"])
+        pauses = sum(marker.seconds for marker in run.markers if marker.seconds is not None)
+    whole = _last_of(curves, "elapsed_seconds")
+    counted = context.lengths if context.lengths and not context.lengths.estimate else None
+    return Shares(
+        data_wait=_share_of(curves, "data_seconds", "seconds_per_step"),
+        pauses=pauses / whole if whole else None,
+        padding=_padding(curves),
+        truncated=counted.truncated_share(context.work.cutoff) if counted else None,
+    )
+
+
+def _share_of(curves: Mapping[str, Curve], part: str, whole: str) -> float | None:
+    """Sum over sum, of the points that have both."""
+    if part not in curves or whole not in curves or len(curves[part].y) != len(curves[whole].y):
+        return None
+    both = np.isfinite(curves[part].y) & np.isfinite(curves[whole].y)
+    total = float(curves[whole].y[both].sum())
+    return float(curves[part].y[both].sum()) / total if total > 0 else None
+
+
+def _padding(curves: Mapping[str, Curve]) -> float | None:
+    """Weighted by computed tokens: tokens / (1 - share) of each step."""
+    if "padding_share" not in curves or "tokens" not in curves:
+        return None
+    share, total = curves["padding_share"], curves["tokens"]
+    if len(share.y) != len(total.y):
+        return None
+    trained = np.diff(total.y, prepend=0.0)
+    known = np.isfinite(share.y) & np.isfinite(trained) & (share.y < 1) & (trained >= 0)
+    computed = trained[known] / (1 - share.y[known])
+    return float(1 - trained[known].sum() / computed.sum()) if computed.sum() > 0 else None
+
+
+def _last_of(curves: Mapping[str, Curve], key: str) -> float | None:
+    values = _values(curves, key)
+    return values[-1] if values else None
 
 
 def _values(curves: Mapping[str, Curve], name: str) -> list[float]:

@@ -114,3 +114,13 @@ def test_prices_of_other_cards_are_read_and_a_wrong_one_is_named() -> None:
     for wrong in ("H100=cheap", "H100", "=3", "H100=-1"):
         with pytest.raises(InvalidInput, match="TUNEDECK_CARD_PRICES"):
             load_settings({"TUNEDECK_CARD_PRICES": wrong})
+
+
+def test_shares_of_time_and_tokens_are_measured_and_missing_ones_are_none(tmp_path: Path) -> None:
+    api = open_api(tmp_path)
+    add_run(api, tokens=100)
+    shares = speed_of(api).advice("a").shares
+    assert shares.padding == pytest.approx(0.2), "the recorder's files have 25 padding positions beside 100 tokens"
+    assert shares.data_wait is not None and 0 <= shares.data_wait < 1
+    assert shares.pauses == 0.0
+    assert shares.truncated is None, "no data set was counted"

@@ -46,7 +46,7 @@ export function speedSection(id) {
 
 function draw(node, id, detail, advice, cost) {
   const opened = [...node.querySelectorAll("details[open]")].map((item) => item.dataset.advice);
-  replace(node, costPart(cost, advice, isActive(detail.job)), advicePart(id, detail, advice, opened), elsewherePart(cost));
+  replace(node, costPart(cost, advice, isActive(detail.job)), sharesPart(advice), advicePart(id, detail, advice, opened), elsewherePart(cost));
 }
 
 function tile(label, value, hint = "") {
@@ -73,6 +73,14 @@ function costPart({ cost, missing, energy_estimate: estimate }, { mfu, mfu_sourc
   const gaps = missing.filter((gap) => gap !== "not_started");
   return h("section", { class: "td-section" }, h("h2", {}, t("cost.title")), tiles.length > 0 && h("dl", { class: "td-tiles td-cost-tiles" }, tiles),
     gaps.map((gap) => h("p", { class: "td-muted" }, t(`cost.missing.${gap}`))), missing.includes("not_started") && h("p", { class: "td-muted" }, t("cost.missing.not_started")));
+}
+
+/** Where time and tokens go, measured; nothing where nothing was. */
+function sharesPart({ shares }) {
+  const known = ["data_wait", "pauses", "padding", "truncated"].filter((name) => Number.isFinite(shares?.[name]));
+  if (!known.length) return null;
+  return h("section", { class: "td-section" }, h("h2", {}, t("share.title")),
+    h("dl", { class: "td-tiles td-cost-tiles" }, known.map((name) => tile(t(`share.${name}`), f.percent(100 * shares[name], 1), t(`share.${name}.help`)))));
 }
 
 function advicePart(id, detail, { ready, advice }, opened) {
