@@ -29,8 +29,8 @@ from backend.planning.variants import (
 )
 from backend.planning.workload import Attention, Checkpointing, Workload
 
-LEAST_GAIN = 1.03
-"""A change that should bring less than this factor is not worth advice."""
+LEAST_GAIN = 1.06
+"""A change that should bring less than this factor is below what the model can tell (docs/evidence/one-h200.md, pairs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
