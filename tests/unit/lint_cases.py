@@ -118,6 +118,8 @@ TRAIN: tuple[Case, ...] = (
     Case("two_precisions", {"fp16": "true"}),
     Case("scheduler_needs_eval", {"lr_scheduler_type": "reduce_lr_on_plateau"}),
     Case("prefetch_without_workers", {"dataloader_prefetch_factor": "2", "dataloader_num_workers": None}),
+    Case("bf16_without_gpu", {"bf16": "true"}, LintContext(accelerator="cpu", launched_here=True)),
+    Case("bf16_without_gpu", {**Z3, "bf16": "true"}, LintContext(accelerator="cpu", launched_here=True)),
     Case("cpu_with_deepspeed", {**Z3, "use_cpu": "true"}),
     Case("sft_only_option", {"stage": "dpo", "neat_packing": "true"}),
     Case("sft_only_option", {"stage": "pt", "train_on_prompt": "true"}),

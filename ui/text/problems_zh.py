@@ -110,6 +110,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "two_precisions": ("fp16 与 bf16 不能同时使用。", "保留 {expected}。"),
     "scheduler_needs_eval": ("这个学习率调度依据验证损失，但没有评估。", "设置 {expected}，或换一种调度。"),
     "prefetch_without_workers": ("预取需要数据加载进程。", "设置 {expected}，或删除 `{field}`。"),
+    "bf16_without_gpu": (
+        "本机没有 GPU：训练器只有在设置 `use_cpu` 时才接受 bf16，而它不能与 DeepSpeed 同用。",
+        "使用 DeepSpeed 时请用 fp32（bf16: false）；不用 DeepSpeed 时请设置 use_cpu: true。",
+    ),
     "cpu_with_deepspeed": ("DeepSpeed 与 `use_cpu` 同用时无法启动。", "二者保留其一：{expected}。"),
     "sft_only_option": ("`{field}` 只用于 sft 阶段。", "删除 `{field}`。"),
     "predict_without_generate": ("只有生成回答时才会写出预测。", "设置 {expected}。"),

@@ -656,6 +656,23 @@ TABLE: tuple[Combination, ...] = (
         expected="additional_target: embed_tokens,lm_head",
         severity=Severity.WARNING,
     ),
+    *(
+        Combination(
+            code="bf16_without_gpu",
+            field="bf16",
+            when=lambda c, sharded=sharded: (  # type: ignore[misc]
+                c.on("bf16")
+                and not c.on("use_cpu")
+                and c.uses_deepspeed is sharded
+                and c.context.accelerator == "cpu"
+                and c.context.launched_here
+            ),
+            expected="bf16: false" if sharded else "use_cpu: true",
+            severity=Severity.WARNING,
+            fix=Fix(set={"bf16": False}) if sharded else Fix(set={"use_cpu": True}),
+        )
+        for sharded in (False, True)
+    ),
     Combination(
         code="no_mixed_precision",
         field="bf16",

@@ -35,6 +35,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"requires an eval strategy", "scheduler_needs_eval", "lr_scheduler_type"),
     (r"--dataloader_prefetch_factor can only", "prefetch_without_workers", "dataloader_prefetch_factor"),
     (r"--tf32 requires", "tf32_on_rocm", "tf32"),
+    (r"Your setup doesn't support bf16", "bf16_without_gpu", "bf16"),
     (r"use_cpu does not go with deepspeed", "cpu_with_deepspeed", "use_cpu"),
     (r"`(predict_with_generate|neat_packing)` cannot be set as True except SFT", "sft_only_option", r"\1"),
     (r"enable `predict_with_generate` to save", "predict_without_generate", "do_predict"),

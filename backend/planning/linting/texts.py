@@ -186,6 +186,10 @@ TEXTS: dict[str, Text] = {
     "prefetch_without_workers": Text(
         "Prefetching needs data loader processes.", "Set {expected}, or remove `{field}`."
     ),
+    "bf16_without_gpu": Text(
+        "This host has no GPU: there the trainer refuses bf16 unless `use_cpu` is set, which does not go with DeepSpeed.",
+        "With DeepSpeed train in fp32 (bf16: false); without it set use_cpu: true.",
+    ),
     "cpu_with_deepspeed": Text("DeepSpeed with `use_cpu` does not start.", "Keep one of {expected}."),
     "sft_only_option": Text("`{field}` works in the sft stage only.", "Remove `{field}`."),
     "predict_without_generate": Text("Predictions are written only when answers are generated.", "Set {expected}."),
