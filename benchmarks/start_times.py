@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -75,7 +76,10 @@ def first_page(argv: list[str], port: int, env: dict[str, str]) -> float:
 def dashboard_start(data: Path) -> float:
     port = free_port()
     argv = [sys.executable, str(REPOSITORY / "app.py"), "serve", "--port", str(port)]
-    return first_page(argv, port, {"TUNEDECK_DATA": str(data)})
+    try:
+        return first_page(argv, port, {"TUNEDECK_DATA": str(data)})
+    finally:  # the worker that a dashboard starts outlives it
+        Api(replace(load_settings(), data_dir=data), start_worker=lambda _: None).stop_worker()
 
 
 def hello_start() -> float:

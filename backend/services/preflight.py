@@ -7,17 +7,23 @@ import os
 import shutil
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from backend.domain.environment import TrainingEnvironment
 from backend.domain.job import JobSpec, Task
 from backend.domain.problem import Problem, Severity
+from backend.parsing.datasets.records import RegistryEntry
+from backend.parsing.datasets.registry import inspect_registry
+from backend.parsing.datasets.report import inspect_data
 from backend.planning.linting.context import LintContext
 from backend.planning.schema import TrainerSchema, parse_description
+from backend.services.inspect_data import data_problems
 from backend.settings import Settings
 from backend.store.paths import DataPaths
 
+_ROWS_BYTES = 1 << 20
 _REMOTE_SOURCES = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 
 _INHERITED = (
@@ -176,7 +182,40 @@ def _check_datasets(spec: JobSpec, settings: Settings) -> list[Problem]:
         ]
     if not isinstance(entries, dict):
         return [_registry_missing(folder)]
-    return [problem for name in names if (problem := _check_entry(name, entries, Path(folder).expanduser()))]
+    root = Path(folder).expanduser()
+    missing = [problem for name in names if (problem := _check_entry(name, entries, root))]
+    known = {entry.name: entry for entry in inspect_registry(entries).entries}
+    return missing or [problem for name in names if name in known for problem in _check_rows(known[name], root)]
+
+
+def _check_rows(entry: RegistryEntry, folder: Path) -> tuple[Problem, ...]:
+    """What the first rows of a data set's own file show. Warnings: the trainer's check has the last word on data."""
+    path = folder / entry.file_name
+    if entry.is_remote or not entry.file_name or not path.is_file():
+        return ()
+    try:
+        found = path.stat()
+        return _file_problems(path, found.st_size, found.st_mtime_ns, json.dumps(entry.raw, sort_keys=True), entry.name)
+    except OSError:
+        return ()  # the trainer's check says what it cannot read
+
+
+@lru_cache(maxsize=64)
+def _file_problems(path: Path, size: int, changed: int, raw: str, name: str) -> tuple[Problem, ...]:
+    """Kept while the file and its entry stay as they are: a preview follows each keystroke."""
+    with path.open("rb") as file:
+        data = file.read(_ROWS_BYTES)
+    if size > len(data):
+        if path.suffix.lower() not in (".jsonl", ".csv", ".txt"):
+            return ()  # half a JSON array can be judged by nobody
+        data = data[: data.rfind(b"\n") + 1]
+    entry = next(entry for entry in inspect_registry({name: json.loads(raw)}).entries if entry.name == name)
+    problems = data_problems(inspect_data(data, path.name, entry).findings)
+    shown = [problem for problem in problems if problem.severity is not Severity.NOTE]
+    return tuple(
+        replace(problem, severity=Severity.WARNING, field="dataset", found=f"{name}: {problem.found}".rstrip(": "))
+        for problem in shown
+    )
 
 
 def _registry_missing(folder: str) -> Problem:

@@ -115,6 +115,30 @@ def test_output_folder_need_not_be_named(deck: Deck) -> None:
     assert "output_dir" not in {problem.field for problem in deck.api.preview(deck.spec()).problems}
 
 
+def registered(deck: Deck, folder: Path, content: str, name: str = "mine.json") -> str:
+    """A specification that trains on this file through a registry of its own."""
+    folder.mkdir()
+    (folder / name).write_text(content)
+    (folder / "dataset_info.json").write_text(json.dumps({"mine": {"file_name": name}}))
+    return apply_changes(deck.spec(), {"dataset": "mine", "dataset_dir": str(folder)})
+
+
+def test_broken_rows_of_a_registered_file_are_told_before_the_launch(deck: Deck, tmp_path: Path) -> None:
+    row = json.dumps({"instruction": "a", "input": "", "output": "b"})
+    text = registered(deck, tmp_path / "rows", f"{row} {row}\n{row}\n")
+    told = [problem for problem in deck.api.preview(text).problems if problem.field == "dataset"]
+    assert told and all(problem.severity is Severity.WARNING and problem.found.startswith("mine") for problem in told)
+    assert "one object a line" in " ".join(problem.reason + problem.remedy for problem in told)
+
+
+def test_sound_rows_and_the_head_of_a_large_file_give_no_warning(deck: Deck, tmp_path: Path) -> None:
+    rows = [json.dumps({"instruction": f"question {n}", "input": "", "output": f"answer {n} " * 20}) for n in range(6000)]
+    lines = registered(deck, tmp_path / "lines", "\n".join(rows), "mine.jsonl")
+    array = registered(deck, tmp_path / "array", "[" + ",".join(rows) + "]")
+    for text in (lines, array):
+        assert [problem for problem in deck.api.preview(text).problems if problem.field == "dataset"] == []
+
+
 def test_training_switched_off_is_told_and_an_unsaid_switch_is_not(deck: Deck) -> None:
     off = deck.api.preview(deck.spec() + "do_train: false\n").problems
     assert "nothing_to_do" in {problem.code for problem in off}

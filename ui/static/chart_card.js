@@ -212,6 +212,8 @@ export class ChartCard {
     const clipped = this.context.prefs.clip ? clippedRange(values) : null;
     const log = this.isLog();
     const kind = { type: log ? "log" : "linear", ...tickStyle(this.chart.format, values, log) };
+    const flat = log ? null : flatRange(values);
+    if (flat) return { ...kind, range: flat, autorange: false };
     if (clipped && !log) return { ...kind, range: clipped, autorange: false };
     if (clipped && clipped[0] > 0) return { ...kind, range: clipped.map(Math.log10), autorange: false };
     return { ...kind, autorange: true, rangemode: this.chart.zero && !log ? "tozero" : "normal" };
@@ -304,6 +306,14 @@ export class ChartCard {
 
 const MARKER_SYMBOLS = { checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", stop: "square", save: "triangle-up-open", end: "circle" };
 const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", stop: "warn", save: "muted", end: "muted" };
+
+/** Around a value that never changes: the chart library would show -1 to 1, whatever its size. */
+function flatRange(values) {
+  const known = values.filter((value) => value !== null && Number.isFinite(value));
+  if (!known.length || known.some((value) => value !== known[0])) return null;
+  const half = Math.abs(known[0]) / 2 || 1;
+  return [known[0] - half, known[0] + half];
+}
 
 function markerText(marker) {
   return t(`marker.${marker.kind}`, { step: marker.step, text: marker.text ?? "", time: f.duration(marker.seconds) });
