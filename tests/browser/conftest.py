@@ -54,10 +54,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def busy() -> Iterator[tuple[World, str]]:
+def busy_site() -> Iterator[tuple[World, str]]:
     world = busy_world()
     with serve(world) as base:
         yield world, base
+
+
+@pytest.fixture
+def busy(busy_site: tuple[World, str]) -> tuple[World, str]:
+    """The busy world for a person without wishes: what a test chose (axis, smoothing ...) is kept on the server."""
+    busy_site[0].preferences = {}
+    return busy_site
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,9 @@ def test_broken_rows_of_a_registered_file_are_told_before_the_launch(deck: Deck,
 
 
 def test_sound_rows_and_the_head_of_a_large_file_give_no_warning(deck: Deck, tmp_path: Path) -> None:
-    rows = [json.dumps({"instruction": f"question {n}", "input": "", "output": f"answer {n} " * 20}) for n in range(6000)]
+    rows = [
+        json.dumps({"instruction": f"question {n}", "input": "", "output": f"answer {n} " * 20}) for n in range(6000)
+    ]
     lines = registered(deck, tmp_path / "lines", "\n".join(rows), "mine.jsonl")
     array = registered(deck, tmp_path / "array", "[" + ",".join(rows) + "]")
     for text in (lines, array):

@@ -87,5 +87,4 @@ def test_killed_dashboard_and_worker_leave_a_real_run_alone(real_deck: Deck, dem
             found = records(real_deck.api.job_paths(job.id), rank)
             assert [r["s"] for r in found if r["k"] == "step"] == list(range(1, 21))
     finally:
-        if pid := worker_pid(real_deck):
-            os.kill(pid, signal.SIGKILL)
+        real_deck.api.stop_worker()

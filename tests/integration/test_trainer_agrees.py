@@ -49,6 +49,10 @@ LATE = {
 """Errors that the trainer finds only when it loads model or data: `--parse-only` cannot show them."""
 
 
+OURS = {"secret_argument", "secret_arguments_differ", "secret_without_variable"}
+"""Refused by us alone: the trainer would write these values into its files."""
+
+
 def ask(folder: Path, names: list[str]) -> dict[str, list[str]]:
     command = [str(PYTHON), str(SCRIPT), "--parse-only", "--accelerator", "rocm", *names]
     out = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400).stdout
@@ -82,7 +86,7 @@ def test_errors_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}.yaml").write_text(text)
     answers = ask(tmp_path, [f"{number}.yaml" for number, _ in wanted])
     accepted = [(case.code, dict(case.changes)) for number, case in wanted if not answers[str(number)]]
-    assert [pair for pair in accepted if pair[0] not in LATE and pair[1] != {"output_dir": None}] == []
+    assert [pair for pair in accepted if pair[0] not in LATE | OURS and pair[1] != {"output_dir": None}] == []
 
 
 def _error_codes() -> set[str]:
