@@ -9,12 +9,15 @@ from pathlib import Path
 import gradio as gr
 
 from backend.services.form import FormService
-from ui.pages import compare, doctor, gpus, home, new_run, run, runs, sweep, tune
-from ui.pages.place import load_script
+from ui.pages import new_run
+from ui.pages.place import live_place, load_script
 from ui.text import Language, catalogue, text
 
 AssetUrl = Callable[[str], str]
 """Name of a file of ui/static (or `plotly.min.js`) to its address below the root of the service: `ui.assets.asset_url`."""
+
+LIVE_PAGES = ("runs", "run", "sweep", "tune", "compare", "gpus", "doctor")
+"""Pages that ui/static/app.js fills from the API, by their path; each is an empty place in the frame."""
 
 STATIC = Path(__file__).with_name("static")
 STYLES = ("app.css", "new_run.css", "speed.css", "compare.css", "gpus.css")
@@ -37,28 +40,11 @@ def build_pages(lang: Language, *, asset_url: AssetUrl, form: FormService | None
     pages = gr.Blocks(title=text(lang, "app.name"), fill_width=True, analytics_enabled=False)
     with pages:
         _frame(module, configuration)
-        home.build(module)
-    with pages.route(text(lang, "runs.title"), "/runs", show_in_navbar=False):
-        _frame(module, configuration)
-        runs.build(module)
-    with pages.route(text(lang, "run.title"), "/run", show_in_navbar=False):
-        _frame(module, configuration)
-        run.build(module)
-    with pages.route(text(lang, "sweep.title"), "/sweep", show_in_navbar=False):
-        _frame(module, configuration)
-        sweep.build(module)
-    with pages.route(text(lang, "tune.title"), "/tune", show_in_navbar=False):
-        _frame(module, configuration)
-        tune.build(module)
-    with pages.route(text(lang, "compare.title"), "/compare", show_in_navbar=False):
-        _frame(module, configuration)
-        compare.build(module)
-    with pages.route(text(lang, "gpus.title"), "/gpus", show_in_navbar=False):
-        _frame(module, configuration)
-        gpus.build(module)
-    with pages.route(text(lang, "doctor.title"), "/doctor", show_in_navbar=False):
-        _frame(module, configuration)
-        doctor.build(module)
+        live_place(module, "td-home")
+    for name in LIVE_PAGES:
+        with pages.route(text(lang, f"{name}.title"), f"/{name}", show_in_navbar=False):
+            _frame(module, configuration)
+            live_place(module, f"td-{name}")
     if form is not None:
         with pages.route(text(lang, "nav.new"), "/new", show_in_navbar=False):
             _frame(module, configuration)
