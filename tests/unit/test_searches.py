@@ -63,18 +63,25 @@ def test_a_second_search_waits_for_the_first(searches: Searches) -> None:
         searches.start(SPEC, 60.0)
 
 
+def use_fake_queue(monkeypatch: pytest.MonkeyPatch, folder: Path, forecaster: Known) -> None:
+    """Searches measure with a tuner whose jobs and clock are made up."""
+    clock = Clock()
+
+    def fake_tuner(_api: object, _forecaster: object, **given: object) -> Tuner:
+        return Tuner(
+            FakeQueue(folder, speed), forecaster, clock=clock, sleep=clock.sleep, **given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    monkeypatch.setattr("backend.services.searches.Tuner", fake_tuner)
+
+
 def test_the_page_sees_each_result_and_the_end_has_the_tuned_document(
     searches: Searches, tmp_path: Path, world: tuple[Known, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forecaster, text = world
-    made, clock = searches.create(text, 480.0), Clock()
+    made = searches.create(text, 480.0)
+    use_fake_queue(monkeypatch, tmp_path / "queue", forecaster)
 
-    def fake_tuner(_api: object, _forecaster: object, **given: object) -> Tuner:
-        return Tuner(
-            FakeQueue(tmp_path / "queue", speed), forecaster, clock=clock, sleep=clock.sleep, **given  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    monkeypatch.setattr("backend.services.searches.Tuner", fake_tuner)
     seen = []
     done = searches.run(made.id, lambda progress: seen.append((progress.event, len(searches.get(made.id).rows))))
     counts = [rows for event, rows in seen if event == "result"]
@@ -95,12 +102,8 @@ def test_an_interrupted_search_keeps_the_best_it_had(
     searches: Searches, tmp_path: Path, world: tuple[Known, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forecaster, text = world
-    made, clock = searches.create(text, 480.0), Clock()
-
-    def fake_tuner(_api: object, _forecaster: object, **given: object) -> Tuner:
-        return Tuner(
-            FakeQueue(tmp_path / "queue", speed), forecaster, clock=clock, sleep=clock.sleep, **given  # type: ignore[arg-type]
-        )  # fmt: skip
+    made = searches.create(text, 480.0)
+    use_fake_queue(monkeypatch, tmp_path / "queue", forecaster)
 
     def interrupt(progress: Progress) -> None:
         if progress.event == "result":
@@ -109,7 +112,6 @@ def test_an_interrupted_search_keeps_the_best_it_had(
             raise KeyboardInterrupt
 
     seen: list[str] = []
-    monkeypatch.setattr("backend.services.searches.Tuner", fake_tuner)
     with pytest.raises(KeyboardInterrupt):
         searches.run(made.id, interrupt)
     left = searches.get(made.id)
