@@ -43,6 +43,7 @@ from backend.services.importing import import_path, is_train_config, lint_text
 from backend.services.inspect import inspect_path
 from backend.services.presets import list_presets, load_preset
 from backend.services.profile import StepProfile, load_profile
+from backend.services.run_speed import open_comparisons
 from backend.services.searches import Searches, describe_rows
 from backend.services.sweeps import Sweeps, describe_sweep, parse_range
 from backend.services.views import Views
@@ -405,7 +406,9 @@ def report(
     with reported():
         if lang not in ("en", "zh"):
             raise InvalidInput("--lang", found=repr(lang), expected="en or zh")
-        page = build_report(Comparisons(Views(open_api())), job_ids, "zh" if lang == "zh" else "en")
+        api = open_api()
+        comparisons = open_comparisons(api, open_gpus(api.paths))
+        page = build_report(comparisons, job_ids, "zh" if lang == "zh" else "en")
         try:
             output.write_text(page, "utf-8")
         except OSError as error:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from backend.errors import InvalidInput
 from backend.services.api import Api
 from backend.services.bench import BenchStore, find_drift
-from backend.services.run_speed import RunSpeed
+from backend.services.run_speed import MEASURED_SHARE, RunSpeed
 from backend.services.searches import Searches
 from backend.services.sweeps import Sweeps, parse_range
 from backend.services.views import job_row
@@ -109,7 +109,13 @@ def run_speed_router(speed: RunSpeed) -> APIRouter:
         found = speed.advice(job_id)
         texts = TEXTS[parse_word("lang", lang, ("en", "zh"))]
         shown = [
-            {**asdict(build_advice_view(each, texts)), "basis": each.basis, "fix": each.fix} for each in found.advices
+            {
+                **asdict(build_advice_view(each, texts)),
+                "basis": each.basis,
+                "fix": each.fix,
+                "measured_share": each.evidence.get(MEASURED_SHARE),
+            }
+            for each in found.advices
         ]
         told = {"ready": found.ready, "mfu": found.mfu, "mfu_source": found.mfu_source, "shares": found.shares}
         return answer(request, {**told, "advice": shown})

@@ -158,9 +158,27 @@ TEXTS: dict[str, AdviceText] = {
         "Steps take {found} longer than in the first part of the run.",
         "Compare clocks, temperature, other processes and the length of rows.",
     ),
+    "rank_late": AdviceText(
+        "In the profiled steps {steps} the other ranks wait {found} of the time for rank {rank}, which waits for nobody.",
+        "Look at that GPU: clock, temperature, power cap, another process on it; and at the lengths of its rows.",
+    ),
+    "communication_zero": AdviceText(
+        "In the profiled steps {steps}, {found} of the time only communication ran. ZeRO-{stage} sends gradients (stage 3: the weights as well, twice) in every micro batch.",
+        "Use {expected}: it fits by the memory plan and sends {kept} of the bytes.",
+        "tunedeck.zero.stage",
+        (Effect.ROUNDING,),
+        "The same training; sums are taken in another order and precision, so that losses differ in the last digits.",
+    ),
+    "communication_batch": AdviceText(
+        "In the profiled steps {steps}, {found} of the time only communication ran, and ZeRO-{stage} communicates in every micro batch.",
+        "Take {expected} rows a micro batch and accumulate {accumulation} times: {kept} of the bytes at the same effective batch, and it fits by the memory plan.",
+        "per_device_train_batch_size",
+        (Effect.ROUNDING,),
+        "The effective batch stays the same; losses differ in the last digits.",
+    ),
     "communication_high": AdviceText(
-        "{found} of the step time is communication.",
-        "Run the all-reduce check; use a lighter ZeRO stage, more accumulation, or overlap.",
+        "In the profiled steps {steps}, {found} of the time only communication ran, and no lighter setting that fits would save much of it.",
+        "Run the check on the GPUs page: it tells whether the links reach their usual bandwidth, and which environment profile is faster. More accumulation (a larger effective batch) communicates less often.",
     ),
     # the host
     "numa_balancing_on": AdviceText(

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from backend.domain.advice import Advice, Basis
 from backend.domain.problem import Fix, Severity
 from backend.planning.advice_texts import TEXTS
+from backend.planning.communication import LessTraffic, reduce_traffic
 from backend.planning.lengths import Lengths
 from backend.planning.memory import Card, MeasuredPeak, plan_memory
 from backend.planning.model_shape import ModelShape
-from backend.planning.variants import batch_splits
+from backend.planning.speed import LEAST_GAIN
+from backend.planning.variants import batch_splits, build_fix
 from backend.planning.workload import Workload
 
 WARM_UP = 3
@@ -32,9 +34,32 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """Shares (0..1) of the profiled steps `first` to `last`, on accelerators only. None = not measured.
+
+    `communication`: only communication ran, on the rank that waits least for the others (their waiting is in `late_share`, and
+    `late_rank` is whom they wait for). `idle`: no kernel ran at all. The others are sums of their kernels, averaged over ranks.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    communication: float | None = None
+    idle: float | None = None
+    copies: float | None = None
+    attention: float | None = None
+    optimizer: float | None = None
+    late_rank: int | None = None
+    late_share: float | None = None
+
+    @property
+    def steps(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningFacts:
     """Measured so far. `steps` are seconds of optimizer steps without pauses for saves and evaluation (rank 0), `waits` the
-    seconds of each that went to waiting for data; `rank_steps` the mean of each rank."""
+    seconds of each that went to waiting for data; `rank_steps` the mean of each rank; `parts` of the last profiler window."""
 
     steps: Sequence[float]
     waits: Sequence[float] = ()
@@ -44,7 +69,7 @@ class RunningFacts:
     elapsed_seconds: float = 0.0
     peak_bytes: int | None = None
     capacity_bytes: int | None = None
-    communication_share: float | None = None
+    parts: StepParts | None = None
     devices: tuple[DeviceFacts, ...] = ()
     dataloader_workers: int = 0
 
@@ -117,6 +142,15 @@ def _data_wait(context: RunningContext) -> Iterator[Advice]:
 
 
 def _slow_rank(context: RunningContext) -> Iterator[Advice]:
+    """Ranks that wait for each other take equally long: only a profile tells whom they wait for."""
+    parts = context.facts.parts
+    if parts and parts.late_rank is not None and parts.late_share:
+        yield _advice(
+            "rank_late", severity=Severity.WARNING, gain=1 / (1 - parts.late_share), steps=parts.steps,
+            evidence={"rank": parts.late_rank, "late_share": parts.late_share}, rank=parts.late_rank,
+            found=f"{parts.late_share:.0%}",
+        )  # fmt: skip
+        return
     means = context.facts.rank_steps or {}
     if len(means) < 2:
         return
@@ -152,6 +186,14 @@ def _throttling(context: RunningContext) -> Iterator[Advice]:
 
 
 def _idle(context: RunningContext) -> Iterator[Advice]:
+    parts = context.facts.parts
+    if parts and parts.idle is not None:  # tells more than the activity counter, which calls one small kernel busy
+        if parts.idle > 0.25:
+            yield _advice(
+                "gpu_idle", severity=Severity.WARNING if parts.idle > 0.5 else Severity.NOTE,
+                evidence={"idle_share": parts.idle}, found=f"{1 - parts.idle:.0%}",
+            )  # fmt: skip
+        return
     busy = [device.activity_percent for device in context.facts.devices if device.activity_percent is not None]
     if busy and statistics.fmean(busy) < 70:
         mean = statistics.fmean(busy)
@@ -231,12 +273,43 @@ def _drift(context: RunningContext) -> Iterator[Advice]:
 
 
 def _communication(context: RunningContext) -> Iterator[Advice]:
-    share = context.facts.communication_share
-    if share is not None and share > 0.2:
+    """Advice only for communication that nothing covers; a change is named when its bytes are counted and it fits."""
+    parts = context.facts.parts
+    share = parts.communication if parts else None
+    if parts is None or share is None or share < 0.15:
+        return
+    change = _less_traffic(context)
+    gain = change.gain(share) if change else None
+    if change is None or gain is None or gain < LEAST_GAIN:
         yield _advice(
-            "communication_high", severity=Severity.WARNING, gain=1 / (1 - share / 2),
-            evidence={"communication_share": share}, found=f"{share:.0%}",
+            "communication_high", severity=Severity.WARNING, evidence={"communication_share": share},
+            found=f"{share:.0%}", steps=parts.steps,
         )  # fmt: skip
+        return
+    work, after = context.work, change.work
+    code = "communication_zero" if after.zero_stage != work.zero_stage else "communication_batch"
+    yield _advice(
+        code, severity=Severity.WARNING, gain=gain, fix=build_fix(work, after), found=f"{share:.0%}", steps=parts.steps,
+        evidence={"communication_share": share, "bytes_kept": change.kept}, stage=work.zero_stage,
+        expected=_zero_name(after) if code == "communication_zero" else after.micro_batch, kept=f"{change.kept:.0%}",
+        accumulation=after.accumulation,
+    )  # fmt: skip
+
+
+def _zero_name(work: Workload) -> str:
+    return "DDP" if work.zero_stage is None else f"ZeRO-{work.zero_stage}"
+
+
+def _less_traffic(context: RunningContext) -> LessTraffic | None:
+    facts = context.facts
+    if context.shape is None or facts.capacity_bytes is None:
+        return None
+    card = Card(capacity_bytes=facts.capacity_bytes)
+    history = []
+    if facts.peak_bytes is not None:
+        planned = plan_memory(context.shape, context.work, context.lengths, card).allocated
+        history.append(MeasuredPeak(planned=planned, measured=facts.peak_bytes))
+    return reduce_traffic(context.shape, context.work, context.lengths, card, history)
 
 
 _RULES: tuple[Callable[[RunningContext], Iterable[Advice]], ...] = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from backend.errors import NotFound
+from backend.planning.speed_running import StepParts
 from backend.store.files import read_json
 from backend.store.paths import JobPaths
 
@@ -102,6 +103,33 @@ def find_late_rank(ranks: Sequence[RankProfile]) -> LateRank | None:
     others = median(share or 0.0 for rank, share in shares.items() if rank != late)
     waited = others - (shares[late] or 0.0)
     return LateRank(rank=late, share=waited) if waited > LATE_SHARE else None
+
+
+def measure_parts(profile: StepProfile) -> StepParts | None:
+    """What advice may build on: ranks on accelerators that traced the same, newest steps; None without one."""
+    known = [rank for rank in profile.ranks if rank.window_seconds and rank.device == "accelerator"]
+    newest = max(known, key=lambda rank: rank.at, default=None)
+    if newest is None:
+        return None
+    ranks = [rank for rank in known if (rank.first, rank.last) == (newest.first, newest.last)]
+    exposed = [rank.communication_exposed_share for rank in ranks if rank.communication_exposed_share is not None]
+    return StepParts(
+        first=newest.first,
+        last=newest.last,
+        # The rank that waits for nobody tells what communication itself costs.
+        communication=min(exposed) if len(ranks) > 1 and exposed else None,
+        idle=_mean([rank.idle_share for rank in ranks]),
+        copies=_mean([(rank.shares or {}).get("copies", 0.0) for rank in ranks]),
+        attention=_mean([(rank.shares or {}).get("attention", 0.0) for rank in ranks]),
+        optimizer=_mean([(rank.shares or {}).get("optimizer", 0.0) for rank in ranks]),
+        late_rank=profile.late.rank if profile.late else None,
+        late_share=profile.late.share if profile.late else None,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def read_table(paths: JobPaths, rank: int) -> str:

@@ -17,12 +17,16 @@ from backend.errors import InvalidInput, NotFound
 from backend.planning.cards import CARDS, CardPeak, find_card
 from backend.planning.cost import JOULES_PER_KWH, Cost, Offer, Place, Prices, Use, compare_places, count_cost
 from backend.planning.flops import count_flops, utilization
+from backend.planning.profiles import advise_profile
 from backend.planning.spec import apply_changes, parse_spec
 from backend.planning.speed import SpeedContext
-from backend.planning.speed_running import DeviceFacts, RunningContext, RunningFacts, advise_running
+from backend.planning.speed_running import DeviceFacts, RunningContext, RunningFacts, StepParts, advise_running
 from backend.planning.steptime import mean_batch
-from backend.services.comparison import prices_of
+from backend.services.api import Api
+from backend.services.comparison import Comparisons, prices_of
 from backend.services.forecast import Forecaster
+from backend.services.gpus import GpuService
+from backend.services.profile import load_profile, measure_parts
 from backend.services.tuning import present_names
 from backend.services.views import Views
 from backend.store.columns import Curve
@@ -39,12 +43,16 @@ ELSEWHERE = ("MI300X", "MI325X", "MI355X", "H100", "H200", "B200")
 class Shares:
     """Where time and tokens go, each 0..1 or None when not measured. `data_wait` of the step time (longest wait of a rank),
     `pauses` (saves and evaluations) of the time since the first step, `padding` of the computed tokens, `truncated` of the rows
-    that were counted before the launch."""
+    that were counted before the launch. `communication` (nothing else ran) and `idle` (no kernel ran) of the steps that the
+    profiler traced last, `profiled_steps` names them ("" = no profile on accelerators)."""
 
     data_wait: float | None = None
     pauses: float | None = None
     padding: float | None = None
     truncated: float | None = None
+    communication: float | None = None
+    idle: float | None = None
+    profiled_steps: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +97,19 @@ class RunSpeed:
         running = RunningContext(facts=facts, work=context.work, shape=context.shape, lengths=context.lengths)
         measured = advise_running(running)
         known = {advice.code for advice in measured}
-        planned = self.forecaster.plan(context).advices if job.devices else ()
-        rest = tuple(advice for advice in planned if advice.code not in known)
+        planned = (*self.forecaster.plan(context).advices, *self._environment(job, context)) if job.devices else ()
+        rest = tuple(back_by(advice, facts.parts) for advice in planned if advice.code not in known)
         mfu, source = self._mfu(job, run, context)
         return RunAdvice(
             ready=len(facts.steps) >= 8, advices=(*measured, *rest), mfu=mfu, mfu_source=source,
-            shares=measure_shares(run, context),
+            shares=measure_shares(run, context, facts.parts),
         )  # fmt: skip
+
+    def _environment(self, job: Job, context: SpeedContext) -> tuple[Advice, ...]:
+        """The variables that the card's maker recommends and the run does not set."""
+        card = next(iter(self._devices(job)), None)
+        found = advise_profile(card.gfx_target, job.processes, context.spec.env, card.name) if card else None
+        return (found,) if found else ()
 
     def apply(self, job_id: str, code: str) -> str:
         """A copy of the job's document with one advice's change. Raises NotFound for an advice that has none (any more)."""
@@ -144,6 +158,7 @@ class RunSpeed:
             elapsed_seconds=sum(steps) + sum(saves) + sum(evaluations),
             peak_bytes=int(max(memory)) if memory else None,
             capacity_bytes=context.card.capacity_bytes if context.card else None,
+            parts=measure_parts(load_profile(self.api.paths.job(job.id))),
             devices=self._device_facts(job),
             dataloader_workers=workers if isinstance(workers, int) else 0,
         )
@@ -232,8 +247,26 @@ class RunSpeed:
         )  # fmt: skip
 
 
-def measure_shares(run: RunSeries, context: SpeedContext) -> Shares:
-    """Over all steps of the run's present line."""
+_PART_OF = {
+    "zero3_unneeded": "communication",
+    "zero_unneeded": "communication",
+    "offload_unneeded": "copies",
+    "attention_slow": "attention",
+    "optimizer_not_fused": "optimizer",
+    "micro_batch_small": "idle",
+}
+"""Advice from the settings: the measured part of a step that it is about."""
+MEASURED_SHARE = "measured_share"
+
+
+def back_by(advice: Advice, parts: StepParts | None) -> Advice:
+    """An estimate beside what the profiler measured of the part of the step that it is about (key MEASURED_SHARE)."""
+    share = getattr(parts, _PART_OF.get(advice.code, ""), None) if parts else None
+    return advice if share is None else replace(advice, evidence={**advice.evidence, MEASURED_SHARE: share})
+
+
+def measure_shares(run: RunSeries, context: SpeedContext, parts: StepParts | None = None) -> Shares:
+    """Over all steps of the run's present line; `parts` of the profiled ones."""
     with run.lock:
         curves = run.curves(["seconds_per_step", "data_seconds", "padding_share", "tokens", "elapsed_seconds"])
         pauses = sum(marker.seconds for marker in run.markers if marker.seconds is not None)
@@ -244,6 +277,9 @@ def measure_shares(run: RunSeries, context: SpeedContext) -> Shares:
         pauses=pauses / whole if whole else None,
         padding=_padding(curves),
         truncated=counted.truncated_share(context.work.cutoff) if counted else None,
+        communication=parts.communication if parts else None,
+        idle=parts.idle if parts else None,
+        profiled_steps=parts.steps if parts else "",
     )
 
 
@@ -298,3 +334,10 @@ def _missing(prices: Prices, joules: float | None) -> list[str]:
     if joules is None:
         gaps.append("no_telemetry")
     return gaps
+
+
+def open_comparisons(api: Api, gpus: GpuService) -> Comparisons:
+    """Comparisons that know each run's MFU, for commands that have no server."""
+    views = Views(api)
+    speed = RunSpeed(views, Forecaster(api.settings, api.paths, api.environments), gpus.read_devices)
+    return Comparisons(views, utilization=speed.utilization)

@@ -14,7 +14,8 @@ from backend.errors import InvalidInput, NotFound
 from backend.planning.spec import parse_spec
 from backend.services.api import Api
 from backend.services.forecast import Forecaster
-from backend.services.run_speed import RunSpeed
+from backend.services.gpus import open_gpus
+from backend.services.run_speed import MEASURED_SHARE, RunSpeed, open_comparisons
 from backend.services.views import Views
 from backend.settings import load_settings
 from tests.job_folders import add_job, open_api
@@ -124,3 +125,36 @@ def test_shares_of_time_and_tokens_are_measured_and_missing_ones_are_none(tmp_pa
     assert shares.data_wait is not None and 0 <= shares.data_wait < 1
     assert shares.pauses == 0.0
     assert shares.truncated is None, "no data set was counted"
+
+
+def test_profile_of_the_run_is_told_and_stands_beside_the_estimates(tmp_path: Path) -> None:
+    api = open_api(tmp_path)
+    add_run(api)
+    paths = api.job_paths("a")
+    spec = f"model_name_or_path: {paths.root / 'model'}\nstage: sft\nfinetuning_type: lora\nbf16: true\noptim: adamw_torch\n"
+    paths.spec.write_text(spec)
+    paths.profile.mkdir(exist_ok=True)
+    answer = {
+        "at": 9.0,
+        "rank": 0,
+        "from": 7,
+        "to": 9,
+        "window_seconds": 2.0,
+        "busy_seconds": 1.0,
+        "device": "accelerator",
+    }
+    (paths.profile / "rank-0.json").write_text(json.dumps(answer | {"categories": {"optimizer": 0.5}}))
+    found = speed_of(api).advice("a")
+    assert (found.shares.idle, found.shares.communication, found.shares.profiled_steps) == (0.5, None, "7-9")
+    by_code = {advice.code: advice for advice in found.advices}
+    assert by_code["gpu_idle"].basis is Basis.MEASURED
+    assert by_code["optimizer_not_fused"].evidence[MEASURED_SHARE] == 0.25
+
+
+def test_command_line_report_has_the_same_mfu_as_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = open_api(tmp_path)
+    add_run(api, tokens=1000)
+    gpus = open_gpus(api.paths)
+    monkeypatch.setattr(gpus, "read_devices", lambda: (CARD,))
+    (run,) = open_comparisons(api, gpus).compare(["a"]).runs
+    assert run.figures["mfu"].value == speed_of(api).utilization("a") and run.figures["mfu"].value is not None

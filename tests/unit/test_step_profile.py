@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.errors import NotFound
-from backend.services.profile import load_profile, read_table
+from backend.services.profile import load_profile, measure_parts, read_table
 from backend.store.paths import JobPaths
 
 ANSWER = {
@@ -75,3 +75,17 @@ def test_unprofiled_run_has_no_answer_and_no_table(tmp_path: Path) -> None:
     assert load_profile(paths).ranks == () and load_profile(paths).asked_at is None
     with pytest.raises(NotFound):
         read_table(paths, 0)
+
+
+def test_parts_for_advice_are_of_the_rank_that_waits_least_in_the_newest_window(paths: JobPaths) -> None:
+    (paths.profile / "rank-0.json").write_text(json.dumps(ANSWER))
+    (paths.profile / "rank-1.json").write_text(json.dumps(ANSWER | {"rank": 1, "communication_exposed_seconds": 0.8}))
+    parts = measure_parts(load_profile(paths))
+    assert parts is not None and parts.steps == "7-9"
+    assert parts.communication == pytest.approx(0.1) and parts.idle == pytest.approx(0.25)
+    (paths.profile / "rank-1.json").write_text(json.dumps(ANSWER | {"rank": 1, "at": 50.0, "from": 1, "to": 3}))
+    parts = measure_parts(load_profile(paths))
+    assert parts is not None and parts.communication is None, "one rank alone has nobody to talk to"
+    for rank in range(2):
+        (paths.profile / f"rank-{rank}.json").write_text(json.dumps(ANSWER | {"rank": rank, "device": "cpu"}))
+    assert measure_parts(load_profile(paths)) is None, "on a CPU nothing is traced while a rank waits"

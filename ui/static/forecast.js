@@ -30,6 +30,7 @@ export function drawAdvice(advice, t, onApply, open = false) {
   return h("details", { class: `td-advice td-advice-${advice.severity}`, dataset: { advice: advice.id }, open },
     h("summary", {}, h("span", { class: "td-advice-title" }, advice.title), advice.gain && h("span", { class: "td-advice-gain" }, advice.gain)),
     advice.reason && h("p", {}, coded(advice.reason)),
+    Number.isFinite(advice.measured_share) && h("p", { class: "td-advice-measured" }, t("speed.backed", { share: `${(100 * advice.measured_share).toFixed(0)} %` })),
     advice.remedy && h("p", { class: "td-advice-remedy" }, coded(advice.remedy)),
     advice.effects.map((effect) => h("p", { class: "td-advice-effect" }, icon("info"), h("span", {}, effect))),
     advice.fixable && onApply && h("button", { type: "button", class: "td-button", onclick: () => onApply(advice.id) }, h("span", {}, t("new.speed.apply"))));

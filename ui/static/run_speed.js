@@ -77,10 +77,11 @@ function costPart({ cost, missing, energy_estimate: estimate }, { mfu, mfu_sourc
 
 /** Where time and tokens go, measured; nothing where nothing was. */
 function sharesPart({ shares }) {
-  const known = ["data_wait", "pauses", "padding", "truncated"].filter((name) => Number.isFinite(shares?.[name]));
+  const known = ["data_wait", "pauses", "padding", "truncated", "communication", "idle"].filter((name) => Number.isFinite(shares?.[name]));
   if (!known.length) return null;
+  const steps = shares.profiled_steps;
   return h("section", { class: "td-section" }, h("h2", {}, t("share.title")),
-    h("dl", { class: "td-tiles td-cost-tiles" }, known.map((name) => tile(t(`share.${name}`), f.percent(100 * shares[name], 1), t(`share.${name}.help`)))));
+    h("dl", { class: "td-tiles td-cost-tiles" }, known.map((name) => tile(t(`share.${name}`), f.percent(100 * shares[name], 1), t(`share.${name}.help`, { steps })))));
 }
 
 function advicePart(id, detail, { ready, advice }, opened) {
@@ -93,7 +94,7 @@ function advicePart(id, detail, { ready, advice }, opened) {
       toast(error.message, "bad");
     }
   };
-  const words = (key) => t(key === "new.speed.apply" ? "speed.apply" : key);
+  const words = (key, values) => t(key === "new.speed.apply" ? "speed.apply" : key, values);
   const [measured, estimated] = [advice.filter((each) => each.basis === "measured"), advice.filter((each) => each.basis !== "measured")];
   const list = (title, help, items) => items.length > 0 && [h("h3", { class: "td-speed-kind" }, title), h("p", { class: "td-muted" }, help), h("div", { class: "td-advices" }, items.map((each) => drawAdvice(each, words, apply, opened.includes(each.id))))];
   const nothing = !advice.length && emptyNote(t(ready ? "speed.none" : "speed.early"), t(ready ? "speed.none.help" : "speed.early.help"));

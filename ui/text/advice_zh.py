@@ -81,9 +81,21 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "evaluation_measured": ("到目前为止评估占了 {found} 的时间。", "减少评估次数或评估样本。"),
     "slower_than_before": ("每步比运行初期慢了 {found}。", "比较频率、温度、其他进程和样本长度。"),
+    "rank_late": (
+        "在被剖析的第 {steps} 步中，其他进程有 {found} 的时间在等第 {rank} 号进程，而它不等任何人。",
+        "检查那块 GPU 的频率、温度、功率上限、其他进程，以及它分到的样本长度。",
+    ),
+    "communication_zero": (
+        "在被剖析的第 {steps} 步中，{found} 的时间只有通信在进行。ZeRO-{stage} 每个微批都要发送梯度（阶段 3 还要两次收集权重）。",
+        "改用 {expected}：按显存规划放得下，只需发送 {kept} 的字节。",
+    ),
+    "communication_batch": (
+        "在被剖析的第 {steps} 步中，{found} 的时间只有通信在进行，而 ZeRO-{stage} 每个微批都要通信。",
+        "每个微批 {expected} 条、累积 {accumulation} 次：有效批大小不变，只需发送 {kept} 的字节，按显存规划放得下。",
+    ),
     "communication_high": (
-        "{found} 的步时间在通信。",
-        "运行 all-reduce 检查；使用更轻的 ZeRO 阶段、更多累积或重叠通信。",
+        "在被剖析的第 {steps} 步中，{found} 的时间只有通信在进行，而放得下的更轻的设置也省不了多少。",
+        "在 GPU 页面运行检查：它会说明链路是否达到平常的带宽，以及哪组环境变量更快。增加累积（有效批更大）可以减少通信次数。",
     ),
     "numa_balancing_on": (
         "自动 NUMA 平衡已开启；RCCL 会对此告警，页面迁移时核函数可能停顿。",

@@ -213,6 +213,9 @@ TEXT: dict[str, str] = {
     "advice.saves_measured": "Saving takes long",
     "advice.evaluation_measured": "Evaluation takes long",
     "advice.slower_than_before": "Slower than at the start",
+    "advice.rank_late": "Ranks wait for one of them",
+    "advice.communication_zero": "ZeRO communicates more than it must",
+    "advice.communication_batch": "Communication in every micro batch",
     "advice.communication_high": "Communication takes long",
     "advice.numa_balancing_on": "NUMA balancing is on",
 }

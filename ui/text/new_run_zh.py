@@ -212,6 +212,9 @@ TEXT: dict[str, str] = {
     "advice.saves_measured": "保存耗时过多",
     "advice.evaluation_measured": "评估耗时过多",
     "advice.slower_than_before": "比开始时变慢",
+    "advice.rank_late": "各进程在等其中一个",
+    "advice.communication_zero": "ZeRO 的通信多于必要",
+    "advice.communication_batch": "每个微批都在通信",
     "advice.communication_high": "通信耗时过多",
     "advice.numa_balancing_on": "NUMA 平衡已开启",
 }

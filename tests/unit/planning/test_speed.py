@@ -5,13 +5,14 @@ import pytest
 from backend.domain.advice import Advice, Basis, Effect
 from backend.domain.job import JobSpec
 from backend.planning.advice_texts import TEXTS
+from backend.planning.communication import moved_bytes
 from backend.planning.known_models import known_shape
 from backend.planning.lengths import Lengths, build_lengths
-from backend.planning.memory import GIB, Card, plan_memory
+from backend.planning.memory import GIB, Card, plan_memory, trainable_parameters, weight_bytes
 from backend.planning.profiles import advise_profile, build_profiles
 from backend.planning.spec import apply_changes, parse_spec
 from backend.planning.speed import SpeedContext, plan_speed
-from backend.planning.speed_running import DeviceFacts, RunningContext, RunningFacts, advise_running
+from backend.planning.speed_running import DeviceFacts, RunningContext, RunningFacts, StepParts, advise_running
 from backend.planning.steptime import Machine, calibrate, predict_step
 from backend.planning.variants import Abilities, build_fix, packed_like, rows_per_step
 from backend.planning.workload import Attention, Checkpointing, Method, Workload, build_workload
@@ -201,13 +202,63 @@ def test_slow_rank_power_cap_heat_idle_saves_and_drift_are_found() -> None:
         save_seconds=[5.0, 5.0],
         elapsed_seconds=100.0,
         evaluation_seconds=20.0,
-        communication_share=0.4,
+        parts=StepParts(first=5, last=7, communication=0.4, idle=0.6),
         steps=[1.0] * 60 + [1.5] * 60,
     )
     assert set(codes(found)) == {
         "rank_slow", "power_capped", "thermal_throttling", "gpu_idle", "saves_measured", "evaluation_measured",
         "communication_high", "slower_than_before",
     }  # fmt: skip
+
+
+def zero3(**facts: object) -> tuple[Advice, ...]:
+    """A LoRA run on four 192 GiB cards under ZeRO-3, profiled."""
+    known: dict[str, object] = {
+        "steps": [1.0] * 40, "capacity_bytes": 192 * GIB, "parts": StepParts(first=5, last=7, communication=0.5),
+    }  # fmt: skip
+    return advise_running(
+        RunningContext(
+            facts=RunningFacts(**(known | facts)),  # type: ignore[arg-type]
+            work=replace(DEFAULTS, zero_stage=3, world=4),
+            shape=known_shape("Meta-Llama-3-8B"),
+            lengths=alpaca_like(),
+        )
+    )
+
+
+def test_measured_communication_names_the_lighter_zero_that_fits_and_counts_its_bytes() -> None:
+    (advice,) = zero3()
+    assert (advice.code, advice.basis, advice.expected) == ("communication_zero", Basis.MEASURED, "DDP")
+    # Adapters are 0.3 % of the weights that ZeRO-3 gathers: nearly all of the exposed half of the step goes.
+    assert advice.gain == pytest.approx(2.0, rel=0.02)
+    assert advice.fix is not None and "tunedeck.zero" in advice.fix.remove
+    assert "5-7" in advice.reason and "50%" in advice.reason
+
+
+def test_communication_that_no_setting_saves_points_at_the_links() -> None:
+    (unknown_card,) = zero3(capacity_bytes=None)
+    assert unknown_card.code == "communication_high" and unknown_card.fix is None and unknown_card.gain is None
+    (small_card,) = zero3(capacity_bytes=12 * GIB)  # the whole model fits only in shards
+    assert small_card.code == "communication_high"
+    assert zero3(parts=StepParts(first=5, last=7, communication=0.1)) == (), "little communication is no advice"
+
+
+def test_zero2_communicates_in_every_micro_batch_and_zero1_once_a_step() -> None:
+    shape = known_shape("Meta-Llama-3-8B")
+    assert shape is not None
+    full = replace(DEFAULTS, method=Method.FULL, accumulation=8, world=4)
+    gradients = 2 * trainable_parameters(shape, full)
+    assert moved_bytes(shape, replace(full, zero_stage=1)) == 2 * gradients
+    assert moved_bytes(shape, replace(full, zero_stage=2)) == 9 * gradients
+    assert moved_bytes(shape, replace(full, zero_stage=3)) == 8 * (2 * weight_bytes(shape, full) + gradients)
+
+
+def test_profiled_idle_and_late_rank_speak_instead_of_the_activity_counter() -> None:
+    device = DeviceFacts(name="GPU 0", activity_percent=99.0)
+    parts = StepParts(first=5, last=7, idle=0.4, late_rank=2, late_share=0.25)
+    late, idle = running(parts=parts, devices=(device,), rank_steps={0: 1.0, 1: 1.0, 2: 1.0})
+    assert (late.code, late.evidence["rank"], late.gain) == ("rank_late", 2, pytest.approx(4 / 3))
+    assert idle.code == "gpu_idle" and idle.found == "60%"
 
 
 def test_missing_telemetry_gives_no_advice() -> None:
