@@ -24,6 +24,7 @@ SORTS = {
     "state": "state",
 }
 """Ways to sort a list of jobs, and their SQL. A diverged loss ("nan") counts as the highest."""
+_NEVER_MISSING = ("created", "name", "state")
 
 Cell = str | int | float | None
 Value = Cell | JobState | TerminationReason | Sequence[str]
@@ -76,16 +77,26 @@ class JobTable:
             )
             values.append("%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%")
         for tag in tags:
-            where.append("exists (select 1 from json_each(tags) where value = ?)")
-            values.append(tag)
-        condition = " and ".join(where)
-        connection = self.database.connection()
+            # The text tells quickly what cannot match; a tag with quotes in it needs the second look.
+            where.append("instr(tags, ?) and exists (select 1 from json_each(tags) where value = ?)")
+            values += [json.dumps(tag), tag]
+        condition, connection = " and ".join(where), self.database.connection()
         total = int(connection.execute(f"select count(*) from jobs where {condition}", values).fetchone()[0])
-        rows = connection.execute(
-            f"select * from jobs where {condition} order by {_order(sort, descending)} limit ? offset ?",
+        # Sorted as narrow rows; only those of the page are read whole.
+        found = connection.execute(
+            f"select rowid from jobs where {condition} order by {_order(sort, descending)} limit ? offset ?",
             [*values, limit, offset],
         )
-        return total, [_to_job(row) for row in rows]
+        return total, self._at([int(row[0]) for row in found])
+
+    def _at(self, places: Sequence[int]) -> list[Job]:
+        """Jobs by rowid, in that order; one that was deleted meanwhile is left out."""
+        marks = ", ".join("?" * len(places))
+        rows = self.database.connection().execute(
+            f"select rowid as place, * from jobs where rowid in ({marks})", list(places)
+        )
+        jobs = {int(row["place"]): _to_job(row) for row in rows}
+        return [jobs[place] for place in places if place in jobs]
 
     def in_states(self, *states: JobState) -> list[Job]:
         """Jobs in queue order: higher priority first, then position."""
@@ -191,7 +202,8 @@ def _order(sort: str, descending: bool) -> str:
     if sort not in SORTS:
         raise InvalidInput("sort", found=repr(sort), expected=", ".join(SORTS))
     direction = "desc" if descending else "asc"
-    return f"({SORTS[sort]}) is null, {SORTS[sort]} {direction}, id {direction}"
+    missing_last = "" if sort in _NEVER_MISSING else f"({SORTS[sort]}) is null, "  # without it an index is of use
+    return f"{missing_last}{SORTS[sort]} {direction}, id {direction}"
 
 
 def _to_cell(value: Value) -> Cell:

@@ -11,7 +11,7 @@ import pytest
 from backend.domain.job import Job, JobState, TerminationReason
 from backend.errors import Conflict, NotFound, StoreFault
 from backend.store.database import Database
-from backend.store.jobs import JobTable
+from backend.store.jobs import SORTS, JobTable
 
 
 @pytest.fixture
@@ -94,6 +94,38 @@ def test_search_takes_words_literally(table: JobTable) -> None:
     assert [found.id for found in table.find("qwen 100%")[1]] == ["a"]
     assert table.find("%")[0] == 1
     assert table.find("_")[0] == 0
+
+
+def test_tag_is_found_whole_whatever_it_is_made_of(table: JobTable) -> None:
+    tags = {"plain": ("t1",), "longer": ("t12",), "quoted": ('say "t1"',), "chinese": ("中文", "t2"), "none": ()}
+    for name, carried in tags.items():
+        table.insert(job(name, tags=carried))
+    for wanted, names in {"t1": ["plain"], 'say "t1"': ["quoted"], "中文": ["chinese"], "t": []}.items():
+        total, found = table.find(tags=(wanted,))
+        assert (total, [each.id for each in found]) == (len(names), names)
+    table.insert(job("tricky", tags=('a"t9\\',)))
+    assert table.find(tags=("t9\\",)) == (0, [])
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("descending", [True, False])
+def test_pages_put_together_are_every_job_once_and_those_without_a_value_last(
+    table: JobTable, sort: str, descending: bool
+) -> None:
+    for number in range(23):
+        started = None if number % 3 == 0 else float(number % 5)
+        ended = None if started is None else started + number % 4
+        loss = None if number % 4 == 0 else float("nan") if number % 7 == 0 else 1 / number
+        table.insert(job(f"j{number}", created_at=float(number % 6), started_at=started, ended_at=ended, loss=loss))
+    pages = [table.find(limit=5, offset=offset, sort=sort, descending=descending) for offset in range(0, 25, 5)]
+    found = [each for total, page in pages for each in page if total == 23]
+    assert sorted(each.id for each in found) == sorted(f"j{number}" for number in range(23))
+    values = {
+        "loss": lambda each: each.loss, "duration": lambda each: each.ended_at, "ended": lambda each: each.ended_at,
+        "started": lambda each: each.started_at,
+    }.get(sort, lambda each: each.created_at)  # fmt: skip
+    missing = [values(each) is None for each in found]
+    assert missing == sorted(missing)
 
 
 def test_running_job_cannot_be_deleted(table: JobTable) -> None:
