@@ -42,7 +42,7 @@ from backend.store.series import RunSeries
 from benchmarks.live_path import measure_viewers, write_run
 from benchmarks.log_parsing import bars, deepspeed, portions, words
 from tests.job_folders import add_job, open_api
-from ui.encoding import encode
+from ui.encoding import curves_record, encode
 from ui.live import message_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,7 +185,7 @@ def measure_bytes(folder: Path) -> Found:
         write_dense(paths.recorder, 1, points + 1)
         update = views.update(job_id, cursor)
         shown = {key: curve for key, curve in update.rows.items() if key in SHOWN}
-        five, full = len(encode(shown)), len(encode({"c": str(update.cursor), **message_of(update)}))
+        five, full = len(encode(curves_record(shown))), len(encode({"c": str(update.cursor), **message_of(update)}))
         rows.append(
             {"points": points, "figure_bytes": whole, "ours_five_curves_bytes": five, "ours_whole_message_bytes": full,
              "ratio": whole / five, "ratio_whole_message": whole / full}

@@ -17,14 +17,17 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from backend.errors import NotFound
 from backend.services.cursor import Cursor, parse_cursor
+from backend.services.headline import Headline
 from backend.services.views import State, Update, Views
-from ui.encoding import already_encoded, encode
+from ui.encoding import already_encoded, curves_record, encode
 
 NOT_SIGNED_IN, NO_SUCH_RUN, GOING_AWAY = 4401, 4404, 1001
 QUEUE_LENGTH = 8
 BEAT_SECONDS = 15.0
 SHORTEST_LOOK = 0.25
 """Share of the interval that at least lies between two looks."""
+
+_UNSENT = object()
 
 log = logging.getLogger(__name__)
 Message = dict[str, object]
@@ -148,6 +151,7 @@ class RunChannel(Channel):
         super().__init__(interval)
         self.views, self.job_id = views, job_id
         self.cursor: Cursor | None = None
+        self.fields: dict[str, Mapping[str, object]] = {}
 
     @property
     def place(self) -> str:
@@ -159,12 +163,22 @@ class RunChannel(Channel):
         self.cursor = update.cursor
         gpus = {"gpus": await run_in_threadpool(self.views.gpu_readings)}
         open_line = {} if update.log is None else {"open": update.log.open}
-        same = self._changed({"job": update.job, "headline": update.headline, **gpus, "open": open_line})
+        same = self._changed({**gpus, "open": open_line})
+        same |= self._changed_fields({"job": update.job, "headline": _fields_of(update.headline)})
         once = message_of(update)
         if "open" not in same and "log" in once and update.log is not None and not update.log.lines:
             del once["log"]
         same.pop("open", None)
         return {} if is_first else {**same, **once}
+
+    def _changed_fields(self, records: Mapping[str, Mapping[str, object]]) -> Message:
+        """Of each record the fields that are not what was sent last: most of a job and its figures stay as they are."""
+        before, self.fields = self.fields, {**self.fields, **records}
+        found = {
+            name: {key: value for key, value in record.items() if before.get(name, {}).get(key, _UNSENT) != value}
+            for name, record in records.items()
+        }
+        return {name: changed for name, changed in found.items() if changed}
 
     def is_behind(self, after: str | None) -> bool:
         since = parse_cursor(after or "")
@@ -263,7 +277,7 @@ def message_of(update: Update) -> Message:
     log_part = update.log
     parts: Message = {
         "reset": update.reset,
-        "rows": update.rows,
+        "rows": curves_record(update.rows),
         "markers": update.markers,
         "events": update.events,
         "checkpoints": update.checkpoints,
@@ -275,7 +289,11 @@ def message_of(update: Update) -> Message:
 
 def parts_of(state: State) -> Message:
     """Top-level parts of the home page, to be compared one by one."""
-    return {field.name: getattr(state, field.name) for field in fields(State)}
+    return _fields_of(state)
+
+
+def _fields_of(record: State | Headline) -> dict[str, object]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 async def _first_to_end(*jobs: Coroutine[object, object, None]) -> None:

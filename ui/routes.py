@@ -31,9 +31,9 @@ from backend.services.cursor import parse_cursor
 from backend.services.diagnosing import Diagnosis
 from backend.services.importing import import_texts
 from backend.services.log_search import LEVELS, LogQuery
-from backend.services.views import Views, job_row
+from backend.services.views import Series, Views, job_row
 from ui.downloads import Gate, send
-from ui.encoding import encode
+from ui.encoding import curves_record, encode
 from ui.live import NOT_SIGNED_IN, Hub, message_of
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
@@ -117,7 +117,7 @@ def read_router(views: Views) -> APIRouter:
         if 0 < px < LEAST_POINTS:
             raise InvalidInput("px", found=str(px), expected=f"{LEAST_POINTS} to 20000, or 0 for every point")
         wanted = [key for key in keys.split(",") if key]
-        return answer(request, views.series(job_id, wanted, first, to, px))
+        return answer(request, series_record(views.series(job_id, wanted, first, to, px)))
 
     @router.get("/runs/{job_id}/since")
     def since(request: Request, job_id: str, c: str = "") -> Response:
@@ -160,6 +160,15 @@ def read_router(views: Views) -> APIRouter:
         )
 
     return router
+
+
+def series_record(found: Series) -> dict[str, object]:
+    return {
+        "cursor": found.cursor,
+        "series": curves_record(found.series),
+        "markers": found.markers,
+        "span": found.span,
+    }
 
 
 def translate_diagnosis(found: Diagnosis, lang: str) -> dict[str, object]:

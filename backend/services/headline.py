@@ -44,18 +44,22 @@ def build_headline(job: Job, progress: Progress, now: float) -> Headline:
     return Headline(
         step=step,
         max_steps=max_steps,
-        percent=100 * step / max_steps if step is not None and max_steps else None,
+        percent=round(100 * step / max_steps, 4) if step is not None and max_steps else None,
         loss=number_or_word(job.loss if progress.loss is None else progress.loss),
         epoch=progress.epoch,
-        tokens_per_second=measured_speed(progress) if is_training else None,
-        mean_tokens_per_second=progress.mean_tokens_per_second,
-        seconds_per_step=_mean(_known(progress.seconds)[-SPEED_STEPS:].tolist()) if is_training else None,
-        eta_seconds=estimated_rest(progress, segment, step, max_steps) if is_training and segment else None,
-        elapsed_seconds=elapsed(job, now),
+        tokens_per_second=_measured(measured_speed(progress)) if is_training else None,
+        mean_tokens_per_second=_measured(progress.mean_tokens_per_second),
+        seconds_per_step=_measured(_mean(_known(progress.seconds)[-SPEED_STEPS:].tolist())) if is_training else None,
+        eta_seconds=_rounded(estimated_rest(progress, segment, step, max_steps), 3)
+        if is_training and segment
+        else None,
+        elapsed_seconds=_rounded(elapsed(job, now), 3),
         phase=phase,
         tokens=None if progress.total_tokens is None else int(progress.total_tokens),
         last_step_at=progress.last_step_at,
-        stalled_seconds=stalled(progress, now) if is_training and job.state is not JobState.QUEUED else None,
+        stalled_seconds=_rounded(stalled(progress, now), 3)
+        if is_training and job.state is not JobState.QUEUED
+        else None,
     )
 
 
@@ -112,6 +116,16 @@ def stalled(progress: Progress, now: float) -> float | None:
     seconds = _known(progress.seconds)
     median = float(np.median(seconds)) if len(seconds) else 0.0
     return silent if silent > 10 * median + 30 else None
+
+
+def _measured(value: float | None) -> float | None:
+    """Measured times and speeds have no more than seven true digits."""
+    return None if value is None else float(f"{value:.7g}")
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    """Without the digits that only the arithmetic made: they are sent every second."""
+    return None if value is None else round(value, digits)
 
 
 def _known(seconds: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -136,7 +136,8 @@ class StepTable:
             padding = self.column("padding")[rows]
             return _ratio(padding, padding + self.column("tokens")[rows])
         if key == "elapsed_seconds":
-            return self.column("at")[rows] - (self.column("at")[:1] - self.column("seconds")[:1])
+            elapsed: Floats = self.column("at")[rows] - (self.column("at")[:1] - self.column("seconds")[:1])
+            return np.round(elapsed, 6)  # Unix seconds have no more digits
         if key.startswith(RANK_SECONDS):
             return self.ranks[int(key.removeprefix(RANK_SECONDS))].values[rows]
         return self.column(_STORED_AS[key])[rows]

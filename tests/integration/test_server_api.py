@@ -154,7 +154,7 @@ def test_since_continues_a_snapshot(api: Api, client: TestClient) -> None:
     cursor = client.get("/api/runs/job-1/series").json()["cursor"]
     files.step(6, loss=0.1)
     message = client.get("/api/runs/job-1/since", params={"c": cursor}).json()
-    assert message["rows"]["loss"] == {"x": [6], "y": [0.1], "odd": []}
+    assert message["rows"]["loss"] == {"x": [6], "y": [0.1]}
     assert "reset" not in message and message["headline"]["step"] == 6 and message["job"]["id"] == "job-1"
     again = client.get("/api/runs/job-1/since", params={"c": message["c"]}).json()
     assert "rows" not in again and "checkpoints" not in again

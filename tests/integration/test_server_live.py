@@ -167,8 +167,28 @@ def test_message_comes_only_when_something_changed(client: TestClient, api: Api,
         time.sleep(0.2)
         api.annotate("job-1", "seen", ())
         message = json.loads(socket.receive_text())
-        assert message["job"]["notes"] == "seen"
+        assert message["job"] == {"notes": "seen"}
         assert set(message) == {"c", "job"}
+
+
+def test_messages_put_together_are_the_record_itself(client: TestClient, api: Api, files: RecorderFiles) -> None:
+    """Only what changed is sent; a reader that comes later starts with all of it."""
+    _, cursor = snapshot(client)
+    with client.websocket_connect(f"/api/ws?run=job-1&after={cursor}") as socket:
+        held = json.loads(socket.receive_text())
+        api.jobs.update("job-1", step=6, loss=1.5)
+        files.step(6, loss=1.5)
+        while (held["job"]["step"], held["headline"]["step"]) != (6, 6):
+            message = json.loads(socket.receive_text())
+            for part in ("job", "headline"):
+                assert "id" not in message.get(part, {}) and "max_steps" not in message.get(part, {})
+                held[part] |= message.get(part, {})
+        now = client.get("/api/runs/job-1").json()
+        assert held["job"] == now["job"]
+        same = held["headline"].keys() - {"elapsed_seconds", "stalled_seconds"}  # they go on with the clock
+        assert {key: held["headline"][key] for key in same} == {key: now["headline"][key] for key in same}
+        with client.websocket_connect(f"/api/ws?run=job-1&after={cursor}") as late:
+            assert json.loads(late.receive_text())["job"] == now["job"]
 
 
 def test_checkpoint_list_follows_a_save(client: TestClient, api: Api, files: RecorderFiles) -> None:

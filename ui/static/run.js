@@ -166,7 +166,8 @@ class RunPage {
 
   takeDetail(message) {
     const changes = {};
-    for (const key of ["job", "headline", "checkpoints", "can", "problem"]) if (key in message) changes[key] = message[key];
+    for (const key of ["checkpoints", "can", "problem"]) if (key in message) changes[key] = message[key];
+    for (const key of ["job", "headline"]) if (key in message) changes[key] = { ...this.detail[key], ...message[key] }; // only fields that changed
     if (message.events?.length) changes.events = [...(this.detail.events ?? []), ...message.events];
     if (!Object.keys(changes).length) return;
     const before = this.detail;
