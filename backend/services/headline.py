@@ -114,8 +114,8 @@ def stalled(progress: Progress, now: float) -> float | None:
         return None
     silent = now - max(progress.last_step_at, segment.phases[-1][1])
     seconds = _known(progress.seconds)
-    median = float(np.median(seconds)) if len(seconds) else 0.0
-    return silent if silent > 10 * median + 30 else None
+    usual = float(np.median(seconds)) * progress.stride if len(seconds) else 0.0
+    return silent if silent > 10 * usual + 30 else None
 
 
 def _measured(value: float | None) -> float | None:

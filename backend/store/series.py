@@ -36,7 +36,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """Something at a step: checkpoint, evaluation, resume, stop, save, end. `seconds`: how long it took."""
+    """Something at a step: checkpoint, evaluation, resume, restart, stop, save, end. `seconds`: how long it took."""
 
     kind: str
     step: int
@@ -81,13 +81,17 @@ RECENT_STEPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where the newest start of a run stands. `seconds` and `tokens` are those of its last RECENT_STEPS steps."""
+    """Where the newest start of a run stands. `seconds` and `tokens` are those of its last RECENT_STEPS steps.
+
+    `stride`: steps from one record to the next, 1 but in runs of which only logged points are known.
+    """
 
     segment: Segment | None = None
     step: int | None = None
     seconds: Floats = field(default_factory=lambda: np.empty(0))
     tokens: Floats = field(default_factory=lambda: np.empty(0))
     last_step_at: float | None = None
+    stride: float = 1.0
     mean_tokens_per_second: float | None = None
     total_tokens: float | None = None
     loss: float | None = None
@@ -372,8 +376,9 @@ class RunSeries:
         segment.trainable_parameters = _whole(record.get("trainable_parameters"))
         segment.all_parameters = _whole(record.get("all_parameters"))
         segment.training_since = at
-        if segment.begin_step:
-            self.markers.append(Marker(kind="resume", step=segment.begin_step, at=at))
+        if segment.begin_step or segment.index:
+            kind = "resume" if segment.begin_step else "restart"  # the same folder from its first step again
+            self.markers.append(Marker(kind=kind, step=segment.begin_step, at=at))
 
     # -- curves -------------------------------------------------------------------------------------------------------
 
@@ -456,6 +461,7 @@ class RunSeries:
                 seconds=self.steps.column("seconds")[rows],
                 tokens=self.steps.column("tokens")[rows],
                 last_step_at=float(self.steps.column("at")[-1]) if self.steps.size > segment.first_row else None,
+                stride=_stride(self.steps.column("step")[rows]),
                 mean_tokens_per_second=self._mean_speed(segment),
                 total_tokens=float(counted[-1]) if len(counted) else None,
                 loss=_last(self.logs.values("loss")),
@@ -558,6 +564,10 @@ _SEGMENT_FIELDS = tuple(each.name for each in fields(Segment) if each.name not i
 
 def _part(columns: Mapping[str, Floats], prefix: str) -> dict[str, Floats]:
     return {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
+
+
+def _stride(steps: Floats) -> float:
+    return float(np.median(np.diff(steps))) if len(steps) > 1 else 1.0
 
 
 def _last(values: Floats) -> float | None:

@@ -109,3 +109,13 @@ def test_phase_is_the_newest_recorded(tmp_path: Path) -> None:
     files.write(0, "phase", phase="importing")
     files.write(0, "phase", phase="tokenizing")
     assert headline(tmp_path).phase == "tokenizing"
+
+
+def test_a_run_of_which_only_every_tenth_step_is_known_is_not_stalled_between_two(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    for step in range(10, 60, 10):
+        files.now += 45.0
+        files.step(step, seconds=5.0)
+    assert headline(tmp_path, now=files.now + 300).stalled_seconds is None
+    assert headline(tmp_path, now=files.now + 600).stalled_seconds == pytest.approx(600)

@@ -377,3 +377,23 @@ def test_short_runs_leave_no_copy(tmp_path: Path) -> None:
     run.refresh(ended=True)
     cache.keep(run)
     assert not (tmp_path / "copies").exists()
+
+
+def test_a_run_begun_anew_in_its_folder_is_marked_as_restart_not_as_resume(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    for _ in range(2):
+        files.start()
+        files.step(1)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert [(marker.kind, marker.step) for marker in run.markers] == [("restart", 0)]
+
+
+def test_the_stride_tells_how_many_steps_lie_between_two_records(tmp_path: Path) -> None:
+    files = RecorderFiles(tmp_path)
+    files.start()
+    for step in (10, 20, 30):
+        files.step(step)
+    run = RunSeries(tmp_path)
+    run.refresh()
+    assert run.progress().stride == 10

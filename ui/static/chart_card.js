@@ -186,7 +186,7 @@ export class ChartCard {
       xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), uirevision: zoom, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
-      shapes: [...this.context.markers().filter((marker) => marker.kind === "resume" || marker.kind === "stop").map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item))), ...(this.context.spans?.(this.chart) ?? []).map((item) => this.band(item, "warn-fill"))],
+      shapes: [...this.context.markers().filter((marker) => RULED.has(marker.kind)).map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item))), ...(this.context.spans?.(this.chart) ?? []).map((item) => this.band(item, "warn-fill"))],
     };
   }
 
@@ -304,8 +304,9 @@ export class ChartCard {
   }
 }
 
-const MARKER_SYMBOLS = { checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", stop: "square", save: "triangle-up-open", end: "circle" };
-const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", stop: "warn", save: "muted", end: "muted" };
+const RULED = new Set(["resume", "restart", "stop"]);
+const MARKER_SYMBOLS = { checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", restart: "triangle-left", stop: "square", save: "triangle-up-open", end: "circle" };
+const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", restart: "accent", stop: "warn", save: "muted", end: "muted" };
 
 /** Around a value that never changes: the chart library would show -1 to 1, whatever its size. */
 function flatRange(values) {

@@ -316,6 +316,7 @@ TEXT: dict[str, str] = {
     "marker.checkpoint": "{text} at step {step}, saved in {time}",
     "marker.evaluation": "Evaluated at step {step}",
     "marker.resume": "Resumed at step {step}",
+    "marker.restart": "Started anew at step {step}",
     "marker.stop": "Stop asked for at step {step}",
     "marker.save": "Checkpoint asked for at step {step}",
     "marker.end": "Ended at step {step}",

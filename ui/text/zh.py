@@ -316,6 +316,7 @@ TEXT: dict[str, str] = {
     "marker.checkpoint": "第 {step} 步：{text}，保存耗时 {time}",
     "marker.evaluation": "第 {step} 步：评估",
     "marker.resume": "第 {step} 步：续训",
+    "marker.restart": "第 {step} 步：从头重新开始",
     "marker.stop": "第 {step} 步：请求停止",
     "marker.save": "第 {step} 步：请求保存检查点",
     "marker.end": "第 {step} 步：结束",
