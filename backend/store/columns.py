@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
+GROWTH = 1.5
+"""Of a full column: what is not used yet is memory all the same."""
+
+
 class Column:
     """A float64 column that grows at its end; missing values are NaN."""
 
     __slots__ = ("_values", "size")
 
     def __init__(self, missing_before: int = 0) -> None:
-        self._values: Floats = np.full(max(16, missing_before), np.nan)
+        self._values: Floats = np.full(max(16, missing_before), np.nan)  # beyond `size`: not yet written, never shown
         self.size = missing_before
 
     @classmethod
@@ -38,7 +42,7 @@ class Column:
     def extend(self, values: Floats | list[float]) -> None:
         needed = self.size + len(values)
         if needed > len(self._values):
-            grown = np.full(max(needed, len(self._values) * 2), np.nan)
+            grown = np.empty(max(needed, int(len(self._values) * GROWTH)))
             grown[: self.size] = self.values
             self._values = grown
         self._values[self.size : needed] = values

@@ -83,7 +83,7 @@ class RecordFile:
     def _parse(self, lines: bytes) -> list[Record]:
         try:
             records = orjson.loads(b"[" + lines.replace(b"\n", b",") + b"]")
-            if all(type(record) is dict for record in records):
+            if set(map(type, records)) == {dict}:
                 return list(records)
         except orjson.JSONDecodeError:
             pass

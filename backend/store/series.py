@@ -11,12 +11,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import chain, compress
 from math import isfinite
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from backend.store.columns import Curve, Floats, build_curve, newest_of_each
+from backend.store.log_blocks import build_log_blocks
 from backend.store.log_table import Logged, LogTable
 from backend.store.record_file import Record, RecordFile, Replaced
 from backend.store.series_copy import Meta, load_copy, save_copy
@@ -98,6 +101,10 @@ class Progress:
     epoch: float | None = None
     pauses: tuple[Marker, ...] = ()
 
+
+_STARTS = frozenset({"start", "train_begin", "phase"})
+_STEPS_AND_LOGS = frozenset({"step", "log"})
+_STEP_CELLS = itemgetter(*FIELDS)
 
 WORTH_A_COPY = 50_000
 """Steps and logged rows from which reading takes longer than a blink."""
@@ -210,41 +217,43 @@ class RunSeries:
                 self._take_chunk(rank, records)
 
     def _take_chunk(self, rank: int, records: list[Record]) -> None:
+        kinds = [str(record.get("k")) for record in records]
+        if _STARTS.isdisjoint(kinds):
+            self._take_group(rank, records, kinds)
+            return
         begin = 0
-        for index, record in enumerate(records):
-            kind = record.get("k")
-            if kind == "start" or kind == "train_begin" or (kind == "phase" and record.get("phase") == "importing"):
-                self._take_group(rank, records[begin:index])
-                self._note_start(rank, str(kind), _number(record.get("t")))
+        for index, (kind, record) in enumerate(zip(kinds, records, strict=True)):
+            if kind in ("start", "train_begin") or (kind == "phase" and record.get("phase") == "importing"):
+                self._take_group(rank, records[begin:index], kinds[begin:index])
+                self._note_start(rank, kind, _number(record.get("t")))
                 begin = index
-        self._take_group(rank, records[begin:])
+        self._take_group(rank, records[begin:], kinds[begin:])
 
-    def _take_group(self, rank: int, records: list[Record]) -> None:
+    def _take_group(self, rank: int, records: Sequence[Record], kinds: Sequence[str]) -> None:
         """Records of one start of the trainer; steps and logged values together, for there may be very many."""
-        steps: list[Record] = []
-        logs: list[Record] = []
-        others: list[Record] = []
-        places = {"step": steps, "log": logs}
-        for record in records:
-            kind = record.get("k")
-            places.get(kind, others).append(record) if isinstance(kind, str) else others.append(record)
-        self._take_steps(rank, steps)
-        for record in others:
-            self._take(rank, str(record.get("k")), record)
-        self._take_logs(rank, logs)
+        self._take_steps(rank, list(compress(records, map("step".__eq__, kinds))))
+        if not _STEPS_AND_LOGS.issuperset(kinds):
+            for kind, record in zip(kinds, records, strict=True):
+                if kind not in _STEPS_AND_LOGS:
+                    self._take(rank, kind, record)
+        self._take_logs(rank, list(compress(records, map("log".__eq__, kinds))))
 
     def _take_logs(self, rank: int, records: Sequence[Record]) -> None:
-        times = [_number(record.get("t")) for record in records]
-        timed = [(at, record) for at, record in zip(times, records, strict=True) if isfinite(at)]
-        self._files[rank].skipped += len(records) - len(timed)
-        if not timed:
+        times, logged = _timed(records)
+        self._files[rank].skipped += len(records) - len(logged)
+        if not times:
             return
-        segment = self._segment(rank, timed[0][0])
-        segment.last_at = max(segment.last_at, max(at for at, _ in timed))
-        if rank == 0:
+        segment = self._segment(rank, times[0])
+        segment.last_at = max(segment.last_at, max(times))
+        if rank != 0:
+            return
+        blocks = build_log_blocks(logged)
+        if blocks is None:
             self.logs.extend(
-                [(_whole(r.get("s")) or 0, _maybe_number(r.get("epoch")), _numbers(r.get("v"))) for _, r in timed]
+                [(_whole(r.get("s")) or 0, _maybe_number(r.get("epoch")), _numbers(r.get("v"))) for r in logged]
             )
+        else:
+            self.logs.extend_blocks(blocks, len(logged))
 
     def _take_steps(self, rank: int, records: Sequence[Record]) -> None:
         rows = self._step_rows(rank, records)
@@ -255,15 +264,15 @@ class RunSeries:
 
     def _step_rows(self, rank: int, records: Sequence[Record]) -> Floats:
         try:
-            picked = [(r["s"], r["t"], r["dt"], r["data"], r["tok"], r["pad"], r["mem"]) for r in records]
-            rows = np.array(picked, dtype=np.float64)
-        except (KeyError, ValueError, TypeError):
+            cells = chain.from_iterable(map(_STEP_CELLS, records))
+            rows = np.fromiter(cells, np.float64, len(records) * len(FIELDS)).reshape(-1, len(FIELDS))
+        except (KeyError, ValueError, TypeError, OverflowError):
             rows = np.array([[_number(record.get(name)) for name in FIELDS] for record in records], dtype=np.float64)
         if not len(rows):
             return rows
         usable = np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 1])
         self._files[rank].skipped += int((~usable).sum())
-        return rows[usable]
+        return rows if usable.all() else rows[usable]
 
     def _take(self, rank: int, kind: str, record: Record) -> None:
         at, step = _number(record.get("t")), _whole(record.get("s"))
@@ -568,6 +577,15 @@ def _part(columns: Mapping[str, Floats], prefix: str) -> dict[str, Floats]:
 
 def _stride(steps: Floats) -> float:
     return float(np.median(np.diff(steps))) if len(steps) > 1 else 1.0
+
+
+def _timed(records: Sequence[Record]) -> tuple[Sequence[float], Sequence[Record]]:
+    """The records that tell their time, and those times."""
+    given = [record.get("t") for record in records]
+    if set(map(type, given)) == {float} and isfinite(sum(given)):  # type: ignore[arg-type]
+        return given, records  # type: ignore[return-value]
+    timed = [(at, record) for at, record in zip(map(_number, given), records, strict=True) if isfinite(at)]
+    return [at for at, _ in timed], [record for _, record in timed]
 
 
 def _last(values: Floats) -> float | None:

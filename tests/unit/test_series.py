@@ -291,6 +291,42 @@ def test_cache_drops_the_least_recently_used_run(tmp_path: Path) -> None:
     assert cache.open(tmp_path / "a") is not runs["a"]
 
 
+def test_many_records_at_once_are_taken_as_each_by_itself(tmp_path: Path) -> None:
+    """Plain records are taken by the column; one that is not plain must not change what becomes of its neighbours."""
+    files = RecorderFiles(tmp_path / "whole")
+    files.start()
+    odd: list[dict[str, object]] = [
+        {"s": 3, "epoch": 0.3, "v": {"loss": "nan", "grad_norm": 1}},
+        {"s": 4, "epoch": None, "v": {"loss": 1.5}},
+        {"s": 4, "epoch": 0.4, "v": {"eval_loss": 2.5, "epoch": 9.0}},
+        {"s": 5, "v": {"loss": "soon", "note": "text", "flag": True, "list": [1]}},
+        {"s": 6, "epoch": 0.6, "v": {}},
+        {"s": 6, "epoch": 0.6, "v": "no object"},
+        {"s": True, "epoch": 0.7, "v": {"loss": 1.25}},
+        {"s": 8, "epoch": 0.8, "v": {"grad_norm": 2, "loss": 3}},
+    ]
+    for step in range(1, 30):
+        files.step(step, loss=3 / step)
+        if step % 7 == 0:
+            files.write(0, "log", s=step, epoch=step / 10, v={"eval_loss": 4 / step})
+        if step % 3 == 0:
+            files.write(0, "log", **odd[step // 3 % len(odd)])
+    with files.path(0).open("a") as file:
+        file.write('{"k":["step"],"t":1}\n{"k":"log","t":"late","s":1,"v":{"loss":7}}\n{"k":"step","t":null,"s":30}\n')
+    whole = RunSeries(tmp_path / "whole")
+    whole.refresh(ended=True)
+    (tmp_path / "single").mkdir()
+    single = RunSeries(tmp_path / "single")
+    with (tmp_path / "single" / "rank-0.jsonl").open("ab", buffering=0) as file:
+        for line in files.path(0).read_bytes().splitlines(keepends=True):
+            file.write(line)
+            single.refresh()
+    single.refresh(ended=True)
+    assert picture(whole) == picture(single)
+    assert {"loss", "eval_loss", "grad_norm", "epoch"} <= set(whole.names())
+    assert not {"note", "flag", "list"} & set(whole.names())
+
+
 # ---- copies of ended runs ----
 
 
