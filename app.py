@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -35,7 +35,8 @@ from backend.errors import (
 from backend.planning.spec import apply_changes
 from backend.services.api import Api
 from backend.services.attach import attach as attach_run
-from backend.services.bench import BenchStore, describe_check, describe_comparison, describe_drift
+from backend.services.bench import BenchStore, Comparison, describe_check, describe_comparison, describe_drift
+from backend.services.bench_runs import Benches, BenchWish
 from backend.services.comparison import Comparisons
 from backend.services.doctor import examine_host
 from backend.services.gpus import build_sampler, open_gpus, read_fixture
@@ -586,9 +587,12 @@ def sweep(
 
 @cli.command()
 def bench(
-    gpu: Annotated[list[str] | None, typer.Option(help="PCI address; all GPUs if left out.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="PCI address; all free GPUs if left out.")] = None,
     processes: Annotated[int | None, typer.Option(help="Ranks on a host without GPUs.")] = None,
-    profile: Annotated[str, typer.Option(help="Name of the environment that is checked.")] = "plain",
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(help="plain, a name from the GPUs page, or your own with --env; several are checked one by one."),
+    ] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the check, e.g. NCCL_MIN_NCHANNELS=112")
     ] = None,
@@ -601,31 +605,44 @@ def bench(
     """Host check in under 30 s: matrix products, memory, launches and all-reduce; kept, and compared with earlier ones."""
     with reported():
         api = open_api()
-        store = BenchStore(api.paths)
+        benches = Benches(api, open_gpus(api.paths))
         if compare:
-            rows = store.compare(*compare)
-            lines = describe_comparison(rows)
-            typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join(lines))
+            show_comparison(benches.compare(*compare), as_json)
             return
         if history:
-            for check in store.checks():
+            for check in benches.store.checks():
                 typer.echo(json.dumps(asdict(check)) if as_json else "\n".join(describe_check(check)))
             return
         variables = {key: str(value) for key, value in parse_pairs(env or [], "--env").items()}
-        job = store.submit(api, gpus=gpu or (), processes=processes, env=variables, profile=profile)
-        job = follow_to_end(api, job.id, timeout=0, quiet=as_json)
-        if job.state is not JobState.SUCCEEDED:
-            show_job(job, as_json)
-            typer.echo(job.message, err=True)
-            raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
-        check, drift = store.collect(job)
-        if as_json:
-            record = {"check": asdict(check), "drift": [asdict(each) for each in drift]}
-            typer.echo(json.dumps(record, ensure_ascii=False))
-        else:
-            for line in (*describe_check(check), *map(describe_drift, drift)):
-                typer.echo(line)
-        raise typer.Exit(EXIT_FAILED if drift else 0)
+        wish = BenchWish(
+            gpus=tuple(gpu or ()), processes=processes, profiles=tuple(profile or ("plain",)), env=variables
+        )  # fmt: skip
+        jobs = benches.start(wish)
+        drifted = [follow_check(api, benches.store, job.id, as_json) for job in jobs]
+        if len(jobs) == 2 and not as_json:
+            show_comparison(benches.compare(jobs[0].id, jobs[1].id), as_json)
+        raise typer.Exit(EXIT_FAILED if any(drifted) else 0)
+
+
+def follow_check(api: Api, store: BenchStore, job_id: str, as_json: bool) -> bool:
+    """Wait for a host check and print it; true: something got worse. Raises typer.Exit when it left no figures."""
+    job = follow_to_end(api, job_id, timeout=0, quiet=as_json)
+    if job.state is not JobState.SUCCEEDED:
+        show_job(job, as_json)
+        typer.echo(job.message, err=True)
+        raise typer.Exit(_EXIT_OF_STATE.get(job.state, EXIT_FAILED))
+    check, drift = store.collect(job)
+    if as_json:
+        record = {"check": asdict(check), "drift": [asdict(each) for each in drift]}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+    else:
+        for line in (*describe_check(check), *map(describe_drift, drift)):
+            typer.echo(line)
+    return bool(drift)
+
+
+def show_comparison(rows: Sequence[Comparison], as_json: bool) -> None:
+    typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join(describe_comparison(rows)))
 
 
 def show_host_gpus(as_json: bool) -> None:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from backend.errors import EnvironmentFault
 from backend.services.api import Api
-from backend.services.bench import BenchStore
+from backend.services.bench_runs import Benches
 from backend.services.comparison import Comparisons
 from backend.services.forecast import Forecaster
 from backend.services.gpus import open_gpus
@@ -93,7 +93,7 @@ def create_app(
         speed_router(Searches(api, gpus)),
         run_speed_router(speed),
         sweep_router(Sweeps(api)),
-        bench_router(BenchStore(api.paths), api),
+        bench_router(Benches(api, gpus)),
         download_router(views, settings.downloads),
         compare_router(views, Comparisons(views, utilization=speed.utilization)),
         action_router(api),

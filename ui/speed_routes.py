@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from backend.errors import InvalidInput
-from backend.services.api import Api
-from backend.services.bench import BenchStore, find_drift
+from backend.services.bench_runs import Benches, BenchWish
 from backend.services.run_speed import MEASURED_SHARE, RunSpeed
 from backend.services.searches import Searches
 from backend.services.sweeps import Sweeps, parse_range
@@ -54,20 +53,28 @@ def speed_router(searches: Searches) -> APIRouter:
     return router
 
 
-def bench_router(store: BenchStore, api: Api) -> APIRouter:
-    """`/api/benches`: host checks that are kept, newest first, with what got worse in each; POST queues one."""
+def bench_router(benches: Benches) -> APIRouter:
+    """`/api/benches`: host checks that are kept, newest first, with what got worse in each; POST queues some."""
     router = APIRouter(prefix="/api/benches")
 
     @router.get("")
     def every(request: Request) -> Response:
-        checks = store.checks()
-        shown = [{"check": check, "drift": find_drift(check, checks[:at])} for at, check in enumerate(checks)]
-        return answer(request, {"checks": shown[::-1][:MOST_SHOWN]})
+        return answer(request, benches.view())
 
     @router.post("")
     def start(request: Request, body: Given) -> Response:
-        gpus = texts_of(body, "gpus") if "gpus" in body else []
-        return answer(request, {"job": job_row(store.submit(api, gpus=gpus))}, status=201)
+        wish = BenchWish(
+            gpus=tuple(texts_of(body, "gpus")) if "gpus" in body else (),
+            processes=None if body.get("processes") is None else whole_of(body, "processes"),
+            profiles=tuple(texts_of(body, "profiles")) if "profiles" in body else ("plain",),
+            env=named_texts_of(body, "env") if "env" in body else {},
+        )
+        return answer(request, {"jobs": [job_row(job) for job in benches.start(wish)]}, status=201)
+
+    @router.get("/compare")
+    def compare(request: Request, first: str, second: str) -> Response:
+        rows = benches.compare(first, second)
+        return answer(request, {"rows": [{**asdict(row), "ratio": row.ratio} for row in rows]})
 
     return router
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCheck:
-    """One device. FLOP and bytes per second; `launch_seconds` is what Python needs to launch a small kernel."""
+    """One device. FLOP and bytes per second; `launch_seconds` is what Python needs to launch a small kernel.
+
+    `device` is the rank's own word (cuda:0 is another card in another job), `id` the PCI address ("": a CPU, or an old check).
+    """
 
     device: str
     name: str
@@ -17,6 +20,7 @@ class DeviceCheck:
     total_bytes: int | None = None
     gfx: str = ""
     compute_units: int | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,11 @@ class HostCheck:
     profile: str = ""
 
     @property
+    def cards(self) -> frozenset[str]:
+        """Which devices took part: links are only compared between the same ones."""
+        return frozenset(device.id or device.device for device in self.devices)
+
+    @property
     def matmul_flops(self) -> float | None:
         """Of the slowest device: it sets the pace."""
         return min((d.matmul_flops for d in self.devices if d.matmul_flops), default=None)
@@ -67,10 +76,14 @@ class HostCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """A figure that is worse than it used to be. `share` is new over usual (for latencies: usual over new)."""
+    """A figure beside what it usually is. `share` is new over usual (for latencies: usual over new), so that less is worse.
+
+    `device` is the device's PCI address where it is known, "" for the links. `alarm`: worse than the tolerance allows.
+    """
 
     what: str
     device: str
     usual: float
     now: float
     share: float
+    alarm: bool = True

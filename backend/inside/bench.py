@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     import torch
 
     started = time.monotonic()
+    _progress.file = options.out.with_name("bench.progress.json") if options.out else None
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -62,6 +63,22 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+class _Progress:
+    """What rank 0 measures at the moment, for whoever waits: `{"part", "device", "bytes"}` in a file beside the answer."""
+
+    file: Path | None = None
+
+    def tell(self, part: str, **more: object) -> None:
+        if self.file is None or os.environ.get("RANK", "0") != "0":
+            return
+        half = self.file.with_suffix(".tmp")
+        half.write_text(json.dumps({"part": part, **more}), "utf-8")
+        half.replace(self.file)
+
+
+_progress = _Progress()
+
+
 def _own_devices(world: int, on_gpu: bool) -> list[int | None]:
     """One device a rank under torchrun, all visible ones alone, None for the CPU."""
     import torch
@@ -77,12 +94,15 @@ def measure_device(index: int | None) -> dict[str, object]:
 
     device = torch.device("cpu") if index is None else torch.device("cuda", index)
     edge, copied = (CPU_EDGE, CPU_COPY) if index is None else (GPU_EDGE, GPU_COPY)
-    return {
-        **_identity(index),
-        "matmul_flops": 2 * edge**3 / _matmul_seconds(device, edge),
-        "memory_bytes_per_second": 2 * copied / _copy_seconds(device, copied),
-        "launch_seconds": _launch_seconds(device),
-    }
+    found = _identity(index)
+    for part, key, measure in (
+        ("matrix", "matmul_flops", lambda: 2 * edge**3 / _matmul_seconds(device, edge)),
+        ("memory", "memory_bytes_per_second", lambda: 2 * copied / _copy_seconds(device, copied)),
+        ("launch", "launch_seconds", lambda: _launch_seconds(device)),
+    ):
+        _progress.tell(part, device=found["device"])
+        found[key] = measure()
+    return found
 
 
 def _identity(index: int | None) -> dict[str, object]:
@@ -203,6 +223,7 @@ def all_reduce_rows(device: Any, sizes: tuple[int, ...], seconds: float) -> list
         dist.broadcast(late, src=0)
         if late.item():
             break
+        _progress.tell("links", bytes=size)
         count = max(1, size // 4)
         values = torch.full((count,), float(dist.get_rank() + 1), device=device)
         dist.all_reduce(values)

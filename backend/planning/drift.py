@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from backend.domain.bench import Drift, HostCheck
+from backend.domain.bench import DeviceCheck, Drift, HostCheck
 
 TOLERANCE = {
     "matmul_flops": 0.92,
@@ -17,42 +18,56 @@ TOLERANCE = {
 """Share of the usual figure below which it is an alarm; links vary more than chips."""
 
 
+LEAST_BEFORE = 2
+"""Earlier figures without which nothing is usual."""
+
+
 def find_drift(now: HostCheck, before: Sequence[HostCheck]) -> tuple[Drift, ...]:
-    """`now` against the median of earlier checks of the same host, ranks and profile; nothing without two of them."""
-    alike = [
-        check for check in before if (check.host, check.world, check.profile) == (now.host, now.world, now.profile)
-    ]
-    if len(alike) < 2:
-        return ()
-    return tuple(_device_drift(now, alike)) + tuple(_link_drift(now, alike))
+    """The alarms of `find_usual`."""
+    return tuple(drift for drift in find_usual(now, before) if drift.alarm)
+
+
+def find_usual(now: HostCheck, before: Sequence[HostCheck]) -> tuple[Drift, ...]:
+    """Each figure of `now` against the median of earlier checks of the same host and profile; none without two of them.
+
+    A card is compared with itself (by its PCI address) whichever others took part, links only between the same cards.
+    """
+    alike = [check for check in before if (check.host, check.profile) == (now.host, now.profile)]
+    same = [check for check in alike if (check.world, check.cards) == (now.world, now.cards)]
+    return (*_device_drift(now, alike), *_link_drift(now, same))
 
 
 def _device_drift(now: HostCheck, before: Sequence[HostCheck]) -> Iterator[Drift]:
+    past: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for check in before:
+        for other in check.devices:
+            for what in ("matmul_flops", "memory_bytes_per_second"):
+                if value := getattr(other, what):
+                    past[_place(check, other), what].append(value)
     for device in now.devices:
         for what in ("matmul_flops", "memory_bytes_per_second"):
-            past = [
-                value
-                for check in before
-                for other in check.devices
-                if other.device == device.device and (value := getattr(other, what))
-            ]
-            found = getattr(device, what)
-            if found and len(past) >= 2:
-                yield from _alarm(what, device.device, statistics.median(past), found, found / statistics.median(past))
+            found, earlier = getattr(device, what), past[_place(now, device), what]
+            if found and len(earlier) >= LEAST_BEFORE:
+                usual = statistics.median(earlier)
+                yield _drift(what, device.id or device.device, usual, found, found / usual)
+
+
+def _place(check: HostCheck, device: DeviceCheck) -> str:
+    """Without an address `cuda:0` is the same card only while as many take part (and cpu is a share of the cores)."""
+    return device.id or f"{device.device} of {check.world}"
 
 
 def _link_drift(now: HostCheck, before: Sequence[HostCheck]) -> Iterator[Drift]:
     for what in ("bus_bytes_per_second", "latency_seconds"):
         past = [value for check in before if (value := getattr(check, what))]
         found = getattr(now, what)
-        if found and len(past) >= 2:
+        if found and len(past) >= LEAST_BEFORE:
             usual = statistics.median(past)
-            yield from _alarm(what, "", usual, found, usual / found if what == "latency_seconds" else found / usual)
+            yield _drift(what, "", usual, found, usual / found if what == "latency_seconds" else found / usual)
 
 
-def _alarm(what: str, device: str, usual: float, now: float, share: float) -> Iterator[Drift]:
-    if share < TOLERANCE[what]:
-        yield Drift(what=what, device=device, usual=usual, now=now, share=share)
+def _drift(what: str, device: str, usual: float, now: float, share: float) -> Drift:
+    return Drift(what=what, device=device, usual=usual, now=now, share=share, alarm=share < TOLERANCE[what])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from backend.domain.bench import DeviceCheck, Drift, HostCheck, LinkRow
 from backend.domain.job import Job, JobSpec, Task
 from backend.errors import InvalidInput
 from backend.parsing.host_check import parse_host_check
-from backend.planning.drift import Comparison, compare_checks
+from backend.planning.drift import Comparison as Comparison
+from backend.planning.drift import compare_checks
 from backend.planning.drift import find_drift as find_drift
 from backend.planning.spec import dump_spec
 from backend.store.files import append_line, read_json
@@ -47,6 +48,7 @@ class BenchStore:
         profile = job.tags[1] if len(job.tags) > 1 else ""
         record = read_json(self._paths.job(job.id).bench)
         check = parse_host_check(record, at=job.ended_at or job.created_at, job=job.id, profile=profile)
+        check = name_cards(check, job.devices)
         before = [known for known in self.checks() if known.job != job.id]
         if len(before) == len(self.checks()):
             self._paths.benches.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,16 @@ class BenchStore:
                 continue  # half a line after a crash, or one of another version
 
 
+def name_cards(check: HostCheck, devices: Sequence[str]) -> HostCheck:
+    """With the PCI address of each card: `cuda:N` of a job is the Nth of its devices."""
+
+    def address(word: str) -> str:
+        kind, _, number = word.partition(":")
+        return devices[int(number)] if kind == "cuda" and number.isdecimal() and int(number) < len(devices) else ""
+
+    return replace(check, devices=tuple(replace(device, id=address(device.device)) for device in check.devices))
+
+
 _UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -107,7 +119,7 @@ def describe_check(check: HostCheck) -> Iterator[str]:
             else "no memory figure",
             f"{device.launch_seconds * 1e6:.1f} us a launch" if device.launch_seconds else "",
         )
-        yield f"  {device.device} {device.name}: {', '.join(figure for figure in figures if figure)}"
+        yield f"  {device.id or device.device} {device.name}: {', '.join(figure for figure in figures if figure)}"
     for row in check.links:
         wrong = " SUMS ARE WRONG" if row.right is False else ""
         size = next(f"{row.bytes / unit:g} {name}" for unit, name in _UNITS if row.bytes >= unit)

@@ -198,6 +198,11 @@ class JobPaths:
         return self.root / "bench.json"
 
     @property
+    def bench_progress(self) -> Path:
+        """What a host check measures at the moment."""
+        return self.root / "bench.progress.json"
+
+    @property
     def trials_asked(self) -> Path:
         """Trials for a job of task trial, appended by the tuner."""
         return self.root / "trials.in.jsonl"

@@ -71,6 +71,30 @@ def add_gpu_routes(app: FastAPI, world: World) -> None:
                 gpu["set_aside"] = ""
         return {"cleared": body["device"]}
 
+    @app.get("/api/benches")
+    def benches() -> Json:
+        return {
+            "cards": [bench_card(world, gpu, i) for i, gpu in enumerate(world.gpus)],
+            "profiles": PROFILES if world.gpus else PROFILES[:1],
+            "running": [
+                {"job": job, "part": "links", "device": "", "bytes": 1 << 26}
+                for job in world.jobs.values()
+                if "host-check" in job["tags"] and job["state"] != "cancelled"
+            ],
+            "checks": world.benches,
+            "failed": None,
+        }
+
+    @app.post("/api/benches")
+    async def start_bench(request: Request) -> Json:
+        body = await request.json()
+        world.posts.append(("benches", body))
+        return {"jobs": [{}] * len(body["profiles"])}
+
+    @app.get("/api/benches/compare")
+    def compare_benches(first: str, second: str) -> Json:
+        return {"rows": [{"bytes": 1 << 30, "first": 3.0e11, "second": 3.6e11, "ratio": 1.2}]}
+
     @app.get("/api/doctor")
     def doctor(lang: str = "en") -> Json:
         return {"status": "error", "checks": CHECKS}
@@ -174,6 +198,59 @@ def card(device: str, i: int) -> Json:
         "new_uncorrectable_errors": 0,
         "idle_percent": 72.0 if i == 3 else 1.0,
     }
+
+
+PROFILES: list[Json] = [
+    {"name": "plain", "variables": []},
+    {
+        "name": "amd_single_node",
+        "variables": [{"name": "HIP_FORCE_DEV_KERNARG", "value": "1", "reason": "launches", "source": "AMD"}],
+    },
+]
+
+
+def bench_card(world: World, gpu: Json, i: int) -> Json:
+    job = world.jobs.get(gpu["leased_by"] or "", {})
+    why = "leased" if gpu["leased_by"] else "set_aside" if gpu["set_aside"] else "foreign_process" if i == 6 else ""
+    return {
+        "id": gpu["id"],
+        "name": gpu["name"],
+        "index": i,
+        "why": why,
+        "job": gpu["leased_by"] or "",
+        "job_name": job.get("name", ""),
+        "process": "vllm 4711" if i == 6 else "",
+    }
+
+
+def made_check(job: str, at: float, profile: str = "plain", slow: float = 1.0) -> Json:
+    """Cards 4 and 5 of the host; `slow` scales the matrix rate of the second and makes it an alarm."""
+    rates = (6.5e14, 6.4e14 * slow)
+    devices = [
+        {"device": f"cuda:{i}", "id": f"0000:0{4 + i}:00.0", "name": "AMD Instinct MI300X", "matmul_flops": rates[i],
+         "memory_bytes_per_second": 4.02e12, "launch_seconds": 5.1e-6}
+        for i in range(2)
+    ]  # fmt: skip
+    links = [
+        {"bytes": 8, "seconds": 21e-6, "bytes_per_second": 4e5, "bus_bytes_per_second": 4e5, "right": True},
+        {
+            "bytes": 1 << 30,
+            "seconds": 3.3e-3,
+            "bytes_per_second": 3.2e11,
+            "bus_bytes_per_second": 3.2e11,
+            "right": True,
+        },
+    ]
+    check = {
+        "at": at, "job": job, "host": "mi300x-07", "world": 2, "seconds": 21.0, "devices": devices, "links": links,
+        "backend": "nccl", "torch": "2.9.0+rocm7.0", "hip": "7.0", "profile": profile,
+    }  # fmt: skip
+    usual = [
+        {"what": "matmul_flops", "device": device["id"], "usual": 6.45e14, "now": device["matmul_flops"],
+         "share": device["matmul_flops"] / 6.45e14, "alarm": device["matmul_flops"] < 6e14}
+        for device in devices
+    ]  # fmt: skip
+    return {"check": check, "usual": usual, "drift": [one for one in usual if one["alarm"]]}
 
 
 CHECKS: list[Json] = [

@@ -50,6 +50,7 @@ class World:
     diagnoses: dict[str, Json] = field(default_factory=dict)
     profiles: dict[str, Json] = field(default_factory=dict)
     gpus: list[Json] = field(default_factory=list)
+    benches: list[Json] = field(default_factory=list)
     worker: Json = field(default_factory=lambda: {"alive": True, "pid": 4242, "beat_at": time.time(), "error": ""})
     disk: Json = field(
         default_factory=lambda: {"path": "/data/tunedeck", "free_bytes": 812 * GIB, "total_bytes": 3500 * GIB}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
-from tests.browser.fake_server import World, busy_world, empty_world, serve
+from tests.browser.fake_gpus import made_check
+from tests.browser.fake_server import World, busy_world, empty_world, make_job, serve
 
 Site = tuple[World, str]
 
@@ -98,3 +100,92 @@ def test_run_shows_its_devices_below_the_loss(site: Site, open_page: Open, prefi
         "document.querySelector(\"[data-chart='gpu.socket_power_watts'] .td-plot\").layout?.shapes.length > 0"
     )
     expect(chart.locator(".td-legend")).to_contain_text("GPU 1")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "alarm", "share", "pair"),
+    [
+        ("", "Slower than usual", "−16 % of usual", "Plain against AMD, one node"),
+        ("/zh", "比平常慢", "比平常 −16 %", "无变量 与 AMD 单机 对比"),
+    ],
+)
+def test_speed_check_shows_figures_alarm_history_and_comparison(
+    open_page: Open, prefix: str, alarm: str, share: str, pair: str
+) -> None:
+    world, now = busy_world(), time.time()
+    world.benches = [
+        made_check("b2", now - 60, "amd_single_node", slow=0.85), made_check("b1", now - 120), made_check("b0", now - 9e5)
+    ]  # fmt: skip
+    with serve(world) as base:
+        page = open_page(f"{base}{prefix}/gpus")
+        section = page.locator(".td-bench")
+        expect(section.get_by_role("alert")).to_contain_text(alarm)
+        expect(section.get_by_role("alert")).to_contain_text("544 TFLOP/s")
+        expect(section.locator(".td-bench-usual.td-bad")).to_have_text(share)
+        expect(section.get_by_text("320 GB/s").first).to_be_visible()
+        expect(section.get_by_role("heading", name=pair)).to_be_visible()
+        expect(section.get_by_text("1.2×" if not prefix else "1.2 倍")).to_be_visible()
+        boxes = section.locator("tbody input[type=checkbox]")
+        expect(boxes).to_have_count(3)
+        boxes.nth(1).check()
+        expect(section.get_by_role("heading", name=pair)).to_have_count(0)
+        page.close()
+
+
+def test_only_free_cards_can_be_checked_and_the_others_say_who_has_them(open_page: Open) -> None:
+    world = busy_world()
+    with serve(world) as base:
+        page = open_page(base + "/gpus")
+        page.get_by_role("button", name="Check speed").click()
+        dialog = page.get_by_role("dialog")
+        cards = dialog.locator(".td-bench-card")
+        expect(cards).to_have_count(8)
+        expect(cards.nth(0)).to_contain_text(f"in use by {world.jobs['run-live']['name']}")
+        expect(cards.nth(0).locator("input")).to_be_disabled()
+        world.posts.clear()
+        expect(dialog.get_by_text("No card is free now.")).to_be_visible()
+        expect(dialog.get_by_role("button", name="Check speed")).to_have_count(0)
+        page.close()
+        for gpu in world.gpus[:2]:
+            gpu["leased_by"] = ""
+        page = open_page(base + "/gpus")
+        page.get_by_role("button", name="Check speed").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("A/B: plain, then AMD, one node").click()
+        dialog.locator(".td-bench-card input:enabled").nth(1).uncheck()
+        dialog.get_by_role("button", name="Check speed").click()
+        expect(page.get_by_text("2 checks are queued")).to_be_visible()
+        assert world.posts == [("benches", {"profiles": ["plain", "amd_single_node"], "gpus": [world.gpus[0]["id"]]})]
+        page.close()
+
+
+def test_variables_of_ones_own_are_checked_against_the_plain_environment(open_page: Open) -> None:
+    with serve(empty_world()) as base:
+        page = open_page(base + "/gpus")
+        expect(page.get_by_text("No GPU is there to check.")).to_be_visible()
+        page.get_by_role("button", name="Check speed").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text("It says nothing about RCCL or NCCL.")).to_be_visible()
+        dialog.get_by_text("A/B: plain, then variables of your own").click()
+        dialog.get_by_label("Variables, one NAME=VALUE a line").fill("NCCL_ALGO Ring")
+        dialog.get_by_role("button", name="Check speed").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("Not NAME=VALUE")
+        dialog.get_by_label("Variables, one NAME=VALUE a line").fill("NCCL_ALGO=Ring\n")
+        dialog.get_by_role("button", name="Check speed").click()
+        expect(page.get_by_text("2 checks are queued")).to_be_visible()
+        page.close()
+
+
+def test_running_check_says_what_it_measures_and_is_cancelled(open_page: Open) -> None:
+    world = empty_world()
+    world.jobs["b9"] = make_job(
+        "b9", "host-check-plain", "running", tags=["host-check", "plain"], devices=[], processes=2
+    )
+    with serve(world) as base:
+        page = open_page(base + "/gpus")
+        row = page.locator(".td-bench-row")
+        expect(row).to_contain_text("all-reduce of 64 MiB")
+        row.get_by_role("button", name="Cancel").click()
+        expect(row.get_by_role("button", name="Cancel")).to_be_hidden()
+        assert ("b9/stop", {"mode": "no_save"}) in world.posts
+        page.close()

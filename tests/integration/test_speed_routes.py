@@ -117,9 +117,38 @@ def test_advice_and_cost_of_a_run_say_what_they_do_not_know(api: Api, client: Te
 
 
 def test_host_checks_are_listed_newest_first(api: Api, client: TestClient) -> None:
-    assert client.get("/api/benches").json() == {"checks": []}
+    empty = client.get("/api/benches").json()
+    assert empty["checks"] == empty["cards"] == empty["running"] == [] and empty["failed"] is None
     check = {"at": 1.0, "host": "n", "world": 1, "seconds": 3.0, "devices": [], "links": []}
     with api.paths.benches.open("w") as stream:
         stream.writelines(json.dumps({**check, "job": job}) + "\n" for job in ("first", "second"))
     found = client.get("/api/benches").json()["checks"]
     assert [row["check"]["job"] for row in found] == ["second", "first"] and found[0]["drift"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"gpus": "all"}, "gpus"),
+        ({"gpus": ["0000:c1:00.0"]}, "gpus"),
+        ({"profiles": ["nope"]}, "profiles"),
+        ({"processes": 0}, "processes"),
+        ({"env": ["A=1"]}, "env"),
+    ],
+)
+def test_a_host_check_that_cannot_be_started_names_the_field(
+    api: Api, client: TestClient, body: dict[str, object], field: str
+) -> None:
+    assert error(client.post("/api/benches", json=body)) == (400, "invalid_input", field)
+    assert api.list_jobs()[0] == 0
+
+
+def test_two_kept_host_checks_are_compared(api: Api, client: TestClient) -> None:
+    link = {"bytes": 8, "seconds": 1.0, "bytes_per_second": 1.0, "right": True}
+    check = {"at": 1.0, "host": "n", "world": 2, "seconds": 3.0, "devices": []}
+    with api.paths.benches.open("w") as stream:
+        for name, speed in (("first", 2.0), ("second", 3.0)):
+            stream.write(json.dumps({**check, "job": name, "links": [{**link, "bus_bytes_per_second": speed}]}) + "\n")
+    rows = client.get("/api/benches/compare?first=first&second=second").json()["rows"]
+    assert rows == [{"bytes": 8, "first": 2.0, "second": 3.0, "ratio": 1.5}]
+    assert error(client.get("/api/benches/compare?first=first&second=nope")) == (400, "invalid_input", "job")

@@ -9,7 +9,7 @@ from backend.domain.job import Job, JobState, Task
 from backend.errors import InvalidInput
 from backend.inside.bench import parse_rccl_tests
 from backend.parsing.host_check import parse_host_check
-from backend.planning.drift import compare_checks, find_drift
+from backend.planning.drift import compare_checks, find_drift, find_usual
 from backend.planning.spec import parse_spec
 from backend.services.bench import BenchStore
 from backend.store.paths import DataPaths
@@ -56,6 +56,30 @@ def test_drift_needs_two_earlier_checks_of_the_same_host_ranks_and_profile() -> 
     (alarm,) = find_drift(slow, [CHECK, replace(CHECK, job="j2")])
     assert (alarm.what, alarm.device) == ("matmul_flops", "cuda:0")
     assert alarm.share == pytest.approx(5.0 / 6.5)
+
+
+def test_card_is_compared_with_itself_whatever_it_was_called_and_whoever_took_part() -> None:
+    first = replace(CHECK.devices[0], id="0000:c1:00.0")
+    second = replace(CHECK.devices[1], id="0000:c2:00.0")
+    both = replace(CHECK, devices=(first, second))
+    # Alone the second card is cuda:0; it is as fast as always, though slower than the other cuda:0.
+    alone = replace(
+        CHECK, job="j9", world=1, links=(), devices=(replace(second, device="cuda:0", matmul_flops=5.9e14),)
+    )
+    before = [both, replace(both, job="j2")]
+    assert [alarm.device for alarm in find_drift(alone, before)] == []
+    slow = replace(alone, devices=(replace(alone.devices[0], matmul_flops=5.0e14),))
+    assert [(alarm.what, alarm.device) for alarm in find_drift(slow, before)] == [("matmul_flops", "0000:c2:00.0")]
+    other_links = replace(both, devices=(first, replace(second, id="0000:d1:00.0")), links=(CHECK.links[0],))
+    assert not [usual for usual in find_usual(other_links, before) if not usual.device], "other cards, other links"
+
+
+def test_usual_figures_are_told_without_an_alarm_too() -> None:
+    usual = find_usual(replace(CHECK, job="j9"), [CHECK, replace(CHECK, job="j2")])
+    assert {one.what for one in usual} == {
+        "matmul_flops", "memory_bytes_per_second", "bus_bytes_per_second", "latency_seconds"
+    }  # fmt: skip
+    assert all(one.share == 1.0 and not one.alarm for one in usual)
 
 
 def test_slower_links_and_longer_latency_are_alarms_small_noise_is_not() -> None:
@@ -107,7 +131,9 @@ def test_check_is_submitted_as_a_job_and_kept_once(tmp_path: Path) -> None:
         "devices": [{"device": "cuda:0", "name": "x", "matmul_flops": 1e14}],
     }
     (folder / "bench.json").write_text(json.dumps(answer))
+    job = replace(job, devices=("0000:c1:00.0",))
     check, drift = store.collect(job)
+    assert check.devices[0].id == "0000:c1:00.0"
     store.collect(job)
     assert drift == () and store.checks() == [check] and store.latest() == check
     with paths.benches.open("a") as stream:

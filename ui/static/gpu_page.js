@@ -5,6 +5,7 @@ import { get, post } from "./api.js";
 import { PALETTE } from "./chart_defs.js";
 import { h, icon, keyed, replace, setAttr, setText, show } from "./dom.js";
 import * as f from "./format.js";
+import { checkSection } from "./gpu_check.js";
 import { has, t } from "./text.js";
 import { onTheme } from "./theme.js";
 import { timeChart } from "./time_chart.js";
@@ -50,6 +51,7 @@ class GpuPage {
     this.others = h("details", { class: "td-gpu-sources", hidden: true });
     this.cards = h("div", { class: "td-gpu-cards" });
     this.links = h("section", { class: "td-section", hidden: true });
+    this.check = checkSection();
     this.charts = CHARTS.map(([key, how]) => [key, timeChart(t(`reading.${key}`), how)]);
     this.legend = h("ul", { class: "td-profile-legend" });
     this.spans = Object.keys(SPANS).map((name) => h("button", { type: "button", class: "td-segment", dataset: { span: name }, onclick: () => this.choose(name) }, t(`gpus.span.${name}`)));
@@ -57,7 +59,7 @@ class GpuPage {
       h("div", { class: "td-section-head" }, h("h2", {}, t("gpus.history")), h("div", { class: "td-segments", role: "group", "aria-label": t("gpus.history") }, this.spans)),
       this.legend, h("div", { class: "td-time-grid" }, this.charts.map(([, chart]) => chart.node)));
     main.append(h("div", { class: "td-page" },
-      h("div", { class: "td-page-head" }, h("h1", {}, t("gpus.title")), linkButton(t("doctor.title"), href("doctor"), { iconName: "succeeded" })), this.source, this.others, this.trouble, this.cards, this.history, this.links));
+      h("div", { class: "td-page-head" }, h("h1", {}, t("gpus.title")), linkButton(t("doctor.title"), href("doctor"), { iconName: "succeeded" })), this.source, this.others, this.trouble, this.cards, this.history, this.check.node, this.links));
     this.stopTheme = onTheme(() => this.loadHistory());
     this.mark();
   }
@@ -118,6 +120,7 @@ class GpuPage {
   close() {
     this.closed = true;
     clearTimeout(this.timer);
+    this.check.close();
     this.stopTheme();
   }
 }

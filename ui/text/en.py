@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ui.text import speed_en
+from ui.text import bench_en, speed_en
 
 TEXT: dict[str, str] = {
     "app.name": "Tunedeck",
@@ -648,4 +648,4 @@ TEXT: dict[str, str] = {
     "device.idle": "Idle for most of the run: {names}",
     "device.idle.help": "Reserved, but below 5 % activity for more than half of the time. Fewer GPUs, more data workers or a larger micro batch would use them better.",
 }
-TEXT |= speed_en.TEXT
+TEXT |= speed_en.TEXT | bench_en.TEXT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ui.text import speed_zh
+from ui.text import bench_zh, speed_zh
 
 TEXT: dict[str, str] = {
     "app.name": "Tunedeck",
@@ -648,4 +648,4 @@ TEXT: dict[str, str] = {
     "device.idle": "大部分时间空闲：{names}",
     "device.idle.help": "已占用，但超过一半时间利用率低于 5 %。减少 GPU、增加数据进程或加大微批会更好。",
 }
-TEXT |= speed_zh.TEXT
+TEXT |= speed_zh.TEXT | bench_zh.TEXT
