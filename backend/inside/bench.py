@@ -95,13 +95,13 @@ def measure_device(index: int | None) -> dict[str, object]:
     device = torch.device("cpu") if index is None else torch.device("cuda", index)
     edge, copied = (CPU_EDGE, CPU_COPY) if index is None else (GPU_EDGE, GPU_COPY)
     found = _identity(index)
-    for part, key, measure in (
-        ("matrix", "matmul_flops", lambda: 2 * edge**3 / _matmul_seconds(device, edge)),
-        ("memory", "memory_bytes_per_second", lambda: 2 * copied / _copy_seconds(device, copied)),
-        ("launch", "launch_seconds", lambda: _launch_seconds(device)),
-    ):
-        _progress.tell(part, device=found["device"])
-        found[key] = measure()
+    name = found["device"]
+    _progress.tell("matrix", device=name)
+    found["matmul_flops"] = 2 * edge**3 / _matmul_seconds(device, edge)
+    _progress.tell("memory", device=name)
+    found["memory_bytes_per_second"] = 2 * copied / _copy_seconds(device, copied)
+    _progress.tell("launch", device=name)
+    found["launch_seconds"] = _launch_seconds(device)
     return found
 
 
