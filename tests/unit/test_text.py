@@ -13,6 +13,10 @@ UI = Path(__file__).parents[2] / "ui"
 SOURCES = [*sorted(UI.glob("static/*.js")), *sorted(UI.glob("*.py")), *sorted(UI.glob("pages/*.py"))]
 # Keys that code puts together from a value: the prefix, and where the values come from.
 BUILT = (
+    "bench.column",
+    "bench.part",
+    "bench.profile",
+    "bench.why",
     "share",
     "state",
     "reason",
