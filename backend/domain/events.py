@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from backend.domain.job import JobState, StopMode, TerminationReason
@@ -58,7 +58,11 @@ class ProfileRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something a person should know; `code` is a Problem code. `evidence`: the numbers that prove it; `step`: since when."""
+    """Something a person should know; `code` is a Problem code. `step`: since when.
+
+    `evidence`: what proves it, in English; `numbers` are those in it, for other languages: the words are found by `form`
+    (the code itself when "").
+    """
 
     kind: ClassVar[str] = "alert"
     at: float
@@ -67,6 +71,8 @@ class Alert:
     message: str
     evidence: str = ""
     step: int | None = None
+    form: str = ""
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 Event = StateChanged | CheckpointSaved | StopRequested | SaveRequested | ProfileRequested | Alert

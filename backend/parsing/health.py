@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from backend.domain.problem import Severity
+from backend.parsing.alarms import Alarm, Number
 
 INITIAL_LOSS_HIGH = 12.5
 """An untrained model of 150,000 words guesses at ln(150000) = 11.9: a first loss above that is no guess, it is broken."""
@@ -16,6 +17,10 @@ GRAD_NORM_HIGH = 100.0
 GRAD_NORM_BROKEN = 1000.0
 LEARNING_RATE_HIGH = 2e-3
 SPIKE_FACTOR = 2.0
+BEYOND_NOISE = 5.0
+"""So many times the spread that the values have anyway: what is nearer is no alarm."""
+_BEND_OF_NOISE = 1.652
+"""Median size of a second difference of Gaussian noise of spread 1: 0.6745 times the root of 6."""
 DIVERGED_FACTOR = 1.5
 EVAL_RISE = 1.01
 EVAL_RISE_AT_ONCE = 1.05
@@ -43,20 +48,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthFinding:
-    """`evidence` is a short text with the numbers; `step` where it was first seen."""
-
-    code: str
-    severity: Severity
-    evidence: str
-    step: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """All findings on one run. `root_cause` and `suspects` (most likely first) only when the run is sick."""
 
-    findings: tuple[HealthFinding, ...] = ()
+    findings: tuple[Alarm, ...] = ()
     root_cause: str | None = None
     suspects: tuple[str, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -71,11 +66,11 @@ def check_health(
     epochs: float | None = None,
 ) -> Health:
     """Look at the points of one run, oldest first. `stage`: pt, sft, rm, ppo, dpo or kto; `fp16`: it was asked for."""
-    findings: list[HealthFinding] = []
+    findings: list[Alarm] = []
     facts: dict[str, object] = {}
     losses = [(point.step, point.values["loss"]) for point in train if "loss" in point.values]
     norms = [(point.step, point.values["grad_norm"]) for point in train if "grad_norm" in point.values]
-    rates = [point.values["learning_rate"] for point in train if "learning_rate" in point.values]
+    rates = [(point.step, point.values["learning_rate"]) for point in train if "learning_rate" in point.values]
     preference = stage in ("dpo", "kto", "ppo", "rm") or any(
         key in point.values for point in train[-8:] for key in _PREFERENCE_KEYS
     )
@@ -94,7 +89,7 @@ def _check_finite(
     norms: Sequence[tuple[int | None, float]],
     preference: bool,
     facts: dict[str, object],
-) -> list[HealthFinding]:
+) -> list[Alarm]:
     found = []
     bad_norms = [step for step, value in norms if not math.isfinite(value)]
     bad_losses = [step for step, value in losses if not math.isfinite(value)]
@@ -107,30 +102,30 @@ def _check_finite(
         )
         code, severity = ("grad_norm_nan_sporadic", Severity.WARNING) if alive else ("grad_norm_nan", Severity.ERROR)
         found.append(
-            HealthFinding(
+            Alarm(
                 code=code,
                 severity=severity,
                 step=bad_norms[0],
-                evidence=f"grad_norm is not a number in {len(bad_norms)} of {len(norms)} rows",
+                numbers={"bad": len(bad_norms), "rows": len(norms)},
             )
         )
     if bad_losses and dead:
         found.append(
-            HealthFinding(
+            Alarm(
                 code="loss_not_finite",
                 severity=Severity.ERROR,
                 step=bad_losses[0],
-                evidence=f"loss is not a number in {len(bad_losses)} of {len(losses)} rows",
+                numbers={"bad": len(bad_losses), "rows": len(losses)},
             )
         )
     healthy_zero = preference and not bad_norms
     if zero and (zero >= _FEW or bad_norms or zero == len(losses) > 1) and not healthy_zero:
         found.append(
-            HealthFinding(
+            Alarm(
                 code="loss_zero",
                 severity=Severity.ERROR,
                 step=losses[-zero][0],
-                evidence=f"loss is exactly 0 in the last {zero} rows",
+                numbers={"rows": zero},
             )
         )
     return found
@@ -145,7 +140,7 @@ def _tail_length(rows: Sequence[tuple[int | None, float]], is_bad: object) -> in
     return count
 
 
-def _check_norms(norms: Sequence[tuple[int | None, float]], facts: dict[str, object]) -> list[HealthFinding]:
+def _check_norms(norms: Sequence[tuple[int | None, float]], facts: dict[str, object]) -> list[Alarm]:
     finite = [value for _, value in norms if math.isfinite(value)]
     if not finite:
         return []
@@ -157,19 +152,19 @@ def _check_norms(norms: Sequence[tuple[int | None, float]], facts: dict[str, obj
         facts["max_grad_norm_seen"] = top
         first = next(step for step, value in norms if value >= GRAD_NORM_HIGH)
         return [
-            HealthFinding(
+            Alarm(
                 code="grad_norm_high",
                 severity=Severity.ERROR,
                 step=first,
-                evidence=f"grad_norm is {recent:.6g}, at most {top:.6g}",
+                numbers={"recent": recent, "top": top},
             )
         ]
     if recent >= GRAD_NORM_HIGH:
-        return [HealthFinding(code="grad_norm_elevated", severity=Severity.NOTE, evidence=f"grad_norm is {recent:.4g}")]
+        return [Alarm(code="grad_norm_elevated", severity=Severity.NOTE, step=norms[-1][0], numbers={"recent": recent})]
     return []
 
 
-def _check_losses(losses: Sequence[tuple[int | None, float]]) -> list[HealthFinding]:
+def _check_losses(losses: Sequence[tuple[int | None, float]]) -> list[Alarm]:
     finite = [(step, value) for step, value in losses if math.isfinite(value)]
     if not finite:
         return []
@@ -177,11 +172,11 @@ def _check_losses(losses: Sequence[tuple[int | None, float]]) -> list[HealthFind
     first = finite[0][1]
     if first > INITIAL_LOSS_HIGH:
         found.append(
-            HealthFinding(
+            Alarm(
                 code="initial_loss_high",
                 severity=Severity.WARNING,
                 step=finite[0][0],
-                evidence=f"the first loss is {first:g}",
+                numbers={"value": first},
             )
         )
     if diverging := _diverging(finite):
@@ -193,8 +188,8 @@ def _check_losses(losses: Sequence[tuple[int | None, float]]) -> list[HealthFind
     return found
 
 
-def _diverging(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | None:
-    """The end lies far above the lowest part and came there by rising, not by one spike."""
+def _diverging(losses: Sequence[tuple[int | None, float]]) -> Alarm | None:
+    """The end lies far above the lowest part, farther than noise reaches, and came there by rising, not by one spike."""
     values = [value for _, value in losses]
     if len(values) < 5:
         return None
@@ -208,56 +203,71 @@ def _diverging(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | No
     if len(after) < _FEW or smooth[low_at] <= 0:
         return None
     rising = sum(b > a for a, b in itertools.pairwise(after)) / (len(after) - 1)
+    usual = _noise(values) * math.sqrt(1 / len(tail) + 1 / width)
+    if median(tail) < smooth[low_at] * math.exp(BEYOND_NOISE * usual):
+        return None
     if min(tail) > smooth[low_at] * DIVERGED_FACTOR and rising >= 0.6 and after[-1] >= max(after) * 0.8:
-        return HealthFinding(
+        return Alarm(
             code="loss_diverging", severity=Severity.ERROR, step=losses[low_at][0],
-            evidence=f"loss rose from {values[low_at]:g} to {values[-1]:g}",
+            numbers={"low": values[low_at], "last": values[-1]},
         )  # fmt: skip
     return None
 
 
-def _spike(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | None:
-    """One point far above its neighbours before it. Steps up at an epoch's start are far smaller."""
-    for at in range(_FEW, len(losses)):
-        before = [value for _, value in losses[max(0, at - 8) : at]]
+def _noise(values: Sequence[float]) -> float:
+    """Spread of one value around its course, as a share of it: from second differences, which a trend leaves alone."""
+    logs = [math.log(max(value, 1e-12)) for value in values]
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(logs, logs[1:], logs[2:], strict=False)]
+    return median(bends) / _BEND_OF_NOISE if bends else 0.0
+
+
+def _spike(losses: Sequence[tuple[int | None, float]]) -> Alarm | None:
+    """One point far above those before it, farther than their noise. Steps up at an epoch's start are far smaller."""
+    values = [value for _, value in losses]
+    for at in range(_FEW, len(values)):
+        before, value = values[max(0, at - 8) : at], values[at]
         usual = median(before)
-        spread = median(abs(value - usual) for value in before)
-        value = losses[at][1]
-        if usual > 0 and value > usual * SPIKE_FACTOR and value > usual + 6 * spread:
-            return HealthFinding(
+        if usual <= 0 or value <= usual * SPIKE_FACTOR:
+            continue
+        spread = median(abs(one - usual) for one in before)
+        context = values[max(0, at - 48) : at]
+        if (
+            value > usual + 6 * spread
+            and value > usual * math.exp(BEYOND_NOISE * _noise(context))
+            and value > 1.25 * max(context[1:])
+        ):
+            return Alarm(
                 code="loss_spike",
                 severity=Severity.WARNING,
                 step=losses[at][0],
-                evidence=f"loss jumped from {usual:g} to {value:g}",
+                numbers={"usual": usual, "value": value},
             )
     return None
 
 
-def _flat(losses: Sequence[tuple[int | None, float]]) -> HealthFinding | None:
+def _flat(losses: Sequence[tuple[int | None, float]]) -> Alarm | None:
     """The very same loss again and again: nothing is learned."""
     values = [value for _, value in losses]
     if len(values) >= 8 and values[-1] != 0.0 and len(set(values[-8:])) == 1:
-        return HealthFinding(
+        return Alarm(
             code="loss_flat",
             severity=Severity.WARNING,
             step=losses[-8][0],
-            evidence=f"loss is {values[-1]:g} in the last 8 rows",
+            numbers={"value": values[-1], "rows": 8},
         )
     return None
 
 
-def _check_rates(rates: Sequence[float], facts: dict[str, object]) -> list[HealthFinding]:
-    if not rates or max(rates) < LEARNING_RATE_HIGH:
+def _check_rates(rates: Sequence[tuple[int | None, float]], facts: dict[str, object]) -> list[Alarm]:
+    step, top = max(rates, key=lambda row: row[1], default=(None, 0.0))
+    if top < LEARNING_RATE_HIGH:
         return []
-    facts["learning_rate"] = float(f"{max(rates):.2g}")
-    return [
-        HealthFinding(
-            code="learning_rate_high", severity=Severity.WARNING, evidence=f"learning_rate reaches {max(rates):g}"
-        )
-    ]
+    facts["learning_rate"] = float(f"{top:.2g}")
+    step = next(at for at, rate in rates if rate >= LEARNING_RATE_HIGH)
+    return [Alarm(code="learning_rate_high", severity=Severity.WARNING, step=step, numbers={"value": top})]
 
 
-def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float | None) -> list[HealthFinding]:
+def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float | None) -> list[Alarm]:
     series = [(point, point.values["eval_loss"]) for point in evals if "eval_loss" in point.values]
     if len(series) < 2:
         return []
@@ -267,37 +277,37 @@ def _check_evals(train: Sequence[Point], evals: Sequence[Point], epochs: float |
         return []
     best, last = series[low][0], series[-1][0]
     found = [
-        HealthFinding(
+        Alarm(
             code="eval_loss_rising", severity=Severity.WARNING, step=best.step,
-            evidence=f"eval_loss rose from {after[0]:g} (step {best.step}) to {after[-1]:g} (step {last.step})",
+            numbers={"low": after[0], "low_step": _told(best.step), "last": after[-1], "last_step": _told(last.step)},
         )
     ]  # fmt: skip
     losses = [point.values["loss"] for point in train if "loss" in point.values]
     if losses and losses[-1] < after[-1] * 0.75:
         found.append(
-            HealthFinding(
+            Alarm(
                 code="overfit_risk",
                 severity=Severity.WARNING,
                 step=best.step,
-                evidence=f"training loss {losses[-1]:g}, eval_loss {after[-1]:g}",
+                numbers={"train": losses[-1], "evaluation": after[-1]},
             )
         )
     return found
 
 
-def _check_accuracy(train: Sequence[Point]) -> list[HealthFinding]:
+def _told(step: int | None) -> Number:
+    return "?" if step is None else step
+
+
+def _check_accuracy(train: Sequence[Point]) -> list[Alarm]:
     """With few pairs in a batch the accuracy can only take a few values: it jumps, although nothing happened."""
     key = next((key for key in _ACCURACY_KEYS if any(key in point.values for point in train)), None)
     values = [point.values[key] for point in train if key is not None and key in point.values]
-    if len(values) < _FEW:
+    if len(values) < _FEW or len(set(values)) == 1:
         return []
     for parts in (2, 3, 4, 5, 6, 8, 10, 12, 16):
         if all(abs(value * parts - round(value * parts)) < 1e-3 for value in values):
-            return [
-                HealthFinding(
-                    code="accuracy_coarse", severity=Severity.NOTE, evidence=f"{key} moves in steps of 1/{parts}"
-                )
-            ]
+            return [Alarm(code="accuracy_coarse", severity=Severity.NOTE, numbers={"name": str(key), "parts": parts})]
     return []
 
 

@@ -1,13 +1,12 @@
-"""Times, rates and settings in logs and recorder lines into hints about speed: where time goes although nothing failed."""
+"""Times, rates and settings in logs into hints about speed: where time goes although nothing failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, median_low
+from statistics import median
 from typing import TYPE_CHECKING
 
-from backend.domain.metrics import StepRecord
 from backend.domain.problem import Severity
 from backend.parsing.log_hints import LogHints
 
@@ -21,11 +20,6 @@ DATA_SHARE = 0.25
 WAITING_POWER_SHARE = 0.45
 IDLE_PERCENT = 5
 SECONDS_PER_LONG_EXAMPLE = 20.0
-STALL_FACTOR = 10.0
-STALL_SECONDS = 120.0
-DRIFT_FACTOR = 1.2
-STRAGGLER_FACTOR = 1.15
-_ENOUGH_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +36,6 @@ def check_console_speed(reader: ConsoleReader, hints: LogHints) -> list[SpeedFin
     return [
         *_check_preprocessing(reader), *_check_pipeline(reader), *_check_data(reader), *_check_throughput(reader),
         *_check_timeout(reader, hints),
-    ]  # fmt: skip
-
-
-def check_steps(steps: Sequence[StepRecord], *, seconds_since_last: float | None = None) -> list[SpeedFinding]:
-    """Hints in the recorder's steps of all ranks, oldest first. `seconds_since_last`: time without a step until now."""
-    by_rank: dict[int, list[StepRecord]] = {}
-    for one in steps:
-        by_rank.setdefault(one.rank, []).append(one)
-    if not by_rank:
-        return []
-    first = by_rank[min(by_rank)]
-    return [
-        *_check_stall([one.seconds for one in first], seconds_since_last), *_check_drift([one.seconds for one in first]),
-        *_check_waiting_for_data(first), *_check_stragglers(by_rank),
     ]  # fmt: skip
 
 
@@ -149,55 +129,6 @@ def _check_timeout(reader: ConsoleReader, hints: LogHints) -> list[SpeedFinding]
     if used is not None and abs(used - asked * 1000) > 10 * asked:
         return [_warning("timeout_setting_ignored", f"{asked:g} s asked for, {used / 1000:g} s used")]
     return []
-
-
-def _check_stall(seconds: Sequence[float], since: float | None) -> list[SpeedFinding]:
-    if since is None or len(seconds) < 3:
-        return []
-    usual = median(seconds[-64:])
-    if since > max(STALL_SECONDS, STALL_FACTOR * usual):
-        return [
-            SpeedFinding(
-                code="stalled", severity=Severity.ERROR, evidence=f"no step for {since:.0f} s, usual {usual:.3g} s"
-            )
-        ]
-    return []
-
-
-def _check_drift(seconds: Sequence[float]) -> list[SpeedFinding]:
-    """Steps become slower and slower; the first ones are left out (compilation, caches)."""
-    steady = seconds[len(seconds) // 8 :]
-    if len(steady) < _ENOUGH_STEPS:
-        return []
-    quarter = len(steady) // 4
-    early, late = median(steady[:quarter]), median(steady[-quarter:])
-    if early > 0 and late / early >= DRIFT_FACTOR:
-        return [_warning("slow_drift", f"a step took {early:.3g} s and takes {late:.3g} s")]
-    return []
-
-
-def _check_waiting_for_data(steps: Sequence[StepRecord]) -> list[SpeedFinding]:
-    recent = steps[-64:]
-    whole = sum(one.seconds for one in recent)
-    waiting = sum(one.data_seconds for one in recent)
-    if len(recent) >= _ENOUGH_STEPS and whole > 0 and waiting / whole >= DATA_SHARE:
-        return [_starved(f"{waiting / whole:.0%} of the time of the last {len(recent)} steps")]
-    return []
-
-
-def _check_stragglers(by_rank: Mapping[int, Sequence[StepRecord]]) -> list[SpeedFinding]:
-    """Ranks wait for one another in each step, so the late one shows in the time before the collective: waiting for data."""
-    enough = {rank: steps[-64:] for rank, steps in by_rank.items() if len(steps) >= _ENOUGH_STEPS}
-    waits = {rank: median(one.data_seconds for one in steps) for rank, steps in enough.items()}
-    if len(waits) < 2:
-        return []
-    usual = median_low(waits.values())
-    step = median(one.seconds for one in by_rank[min(by_rank)][-64:])
-    slow = {rank: wait for rank, wait in waits.items() if step > 0 and wait - usual > (STRAGGLER_FACTOR - 1) * step}
-    if not slow:
-        return []
-    worst = max(slow, key=lambda rank: slow[rank])
-    return [_warning("straggler", f"rank {worst} waits {slow[worst]:.3g} s for data, the others {usual:.3g} s")]
 
 
 def _warning(code: str, evidence: str) -> SpeedFinding:

@@ -1,34 +1,43 @@
-"""A running job's recorded numbers and console in, alarms out: each told once, with what proves it and what to do."""
+"""A running job's recorded numbers and logs in, alarms out: each told once, with what proves it and where it began."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from backend.domain.events import Alert
 from backend.domain.job import Job
-from backend.domain.metrics import StepRecord
-from backend.domain.problem import Severity
+from backend.parsing.alarms import PROOFS, Alarm
 from backend.parsing.causes import CAUSES, FINDINGS, cause_of
-from backend.parsing.health import HealthFinding, Point, check_health
-from backend.parsing.performance import SpeedFinding, check_steps
+from backend.parsing.health import Point, check_health
+from backend.parsing.step_alarms import Pace, check_data, check_drift, check_first_step, check_stall, check_stragglers
+from backend.parsing.writers import WriterWatch
+from backend.services.attach import Attachment, load_attachment
 from backend.services.headline import stalled
+from backend.services.log_watch import ConsoleWatch, RemainingTime, TrainerLogTail
 from backend.store.events import load_events
 from backend.store.paths import JobPaths
-from backend.store.series import RunSeries
+from backend.store.rank_tails import RankTails
+from backend.store.series import Progress, RunSeries
 
 EVERY_SECONDS = 15.0
 RECENT_POINTS = 2000
-RECENT_STEPS = 4096
-LONGEST_TAIL = 1 << 20
-SCALE_AT_FLOOR = b"Current loss scale already at minimum"
+EDGE = 2048
+"""Steps at the begin and at the end of a start that its pace is judged by."""
+ENOUGH_POINTS = 12
+"""Of the loss, before a rise counts: the first few points of a small batch go up and down."""
+ATTACHED_STALL_SECONDS = 1800.0
+"""A run that somebody else started does not tell when it evaluates or saves."""
 
 ALARMS: tuple[str, ...] = (
     "loss_zero", "loss_not_finite", "loss_spike", "loss_diverging", "loss_flat", "initial_loss_high", "grad_norm_high",
     "grad_norm_elevated", "grad_norm_nan", "grad_norm_nan_sporadic", "learning_rate_high", "eval_loss_rising",
-    "overfit_risk", "accuracy_coarse", "loss_scale_collapse", "stalled", "slow_drift", "data_starved", "straggler",
+    "overfit_risk", "accuracy_coarse", "loss_scale_at_floor", "loss_scale_collapse", "stalled", "slow_drift",
+    "data_starved", "straggler", "two_writers", "remaining_time_unreliable",
 )  # fmt: skip
 _WANTED = ("loss", "grad_norm", "learning_rate", "rewards/accuracies", "rewards/margins", "accuracy", "epoch")
 
@@ -39,14 +48,23 @@ def alarm_texts() -> Mapping[str, tuple[str, str]]:
     return {code: (known[code].title, known[code].remedy) for code in ALARMS}
 
 
+def alarm_proofs() -> Mapping[str, str]:
+    """What proves an alarm, in English, by its form; names in braces are its numbers (backend/parsing/alarms.py)."""
+    return PROOFS
+
+
 @dataclass(slots=True)
 class _Watched:
     series: RunSeries
-    told: set[str]
+    tails: RankTails
+    trainer_log: TrainerLogTail
+    console: ConsoleWatch
+    attached: bool
+    told: dict[str, float]
+    """When each alarm was told last, Unix seconds, by its code."""
     looked_at: float = float("-inf")
     stall_step: int | None = None
-    console_at: int = 0
-    tail: bytes = field(default=b"")
+    writers: WriterWatch = field(default_factory=lambda: WriterWatch(file="recorder/rank-0.jsonl"))
 
 
 class HealthWatch:
@@ -59,39 +77,76 @@ class HealthWatch:
         """Alarms that were not told before, by this or an earlier worker. `last`: the run has ended, look once more."""
         watched = self._watched.get(job.id)
         if watched is None:
-            told = {event.code for event in load_events(paths.events) if isinstance(event, Alert)}
-            watched = self._watched[job.id] = _Watched(series=RunSeries(paths.recorder), told=told)
+            watched = self._watched[job.id] = _watch(paths)
         if now - watched.looked_at < EVERY_SECONDS and not last:
             return []
         watched.looked_at = now
         watched.series.refresh(ended=last)
-        found: list[HealthFinding | SpeedFinding] = [
-            *_numbers(job, watched.series),
-            *_speed(watched, None if last else now),
-            *_console(watched, paths),
+        progress = watched.series.progress()
+        found = [
+            *_numbers(job, watched.series, last=last),
+            *_pace(watched, progress, None if last else now),
+            *_logs(watched, progress),
         ]
-        fresh = [one for one in found if one.code not in watched.told]
-        watched.told |= {one.code for one in fresh}
+        fresh = [one for one in found if _is_new(one, watched.told, progress)]
+        watched.told |= {one.code: now for one in fresh}
         return [_alert(one, now) for one in fresh]
 
     def forget(self, job_id: str) -> None:
         self._watched.pop(job_id, None)
 
 
-def _alert(found: HealthFinding | SpeedFinding, now: float) -> Alert:
+def _watch(paths: JobPaths) -> _Watched:
+    attachment = load_attachment(paths)
+    told = {event.code: event.at for event in load_events(paths.events) if isinstance(event, Alert)}
+    return _Watched(
+        series=RunSeries(paths.recorder),
+        tails=RankTails(paths.recorder),
+        trainer_log=TrainerLogTail(_trainer_log(paths, attachment)),
+        console=ConsoleWatch(paths.console),
+        attached=attachment is not None,
+        told=told,
+    )
+
+
+def _trainer_log(paths: JobPaths, attachment: Attachment | None) -> Path | None:
+    if attachment is None:
+        return paths.output / "trainer_log.jsonl"
+    return Path(attachment.trainer_log) if attachment.trainer_log else None
+
+
+def _is_new(found: Alarm, told: Mapping[str, float], progress: Progress) -> bool:
+    """What was told is told again only when it happens again after a later start of the trainer."""
+    at, segment = told.get(found.code), progress.segment
+    if at is None:
+        return True
+    if segment is None or at >= segment.started_at:
+        return False
+    return found.step is not None and found.step > (segment.begin_step or 0)
+
+
+def _alert(found: Alarm, now: float) -> Alert:
     title = cause_of(found.code).title
-    step = found.step if isinstance(found, HealthFinding) else None
+    numbers = {name: value if _is_plain(value) else str(value) for name, value in found.numbers.items()}
     return Alert(
         at=now, code=found.code, severity=found.severity, message=f"{title}: {found.evidence}", evidence=found.evidence,
-        step=step,
+        step=found.step, form=found.form, numbers=numbers,
     )  # fmt: skip
 
 
-def _numbers(job: Job, series: RunSeries) -> Iterator[HealthFinding]:
-    health = check_health(
-        _points(series, _WANTED, "loss"), _points(series, ("eval_loss", "epoch"), "eval_loss"), stage=job.stage or None
-    )
-    yield from health.findings
+def _is_plain(value: float | str) -> bool:
+    """JSON knows no NaN or infinity."""
+    return isinstance(value, str) or math.isfinite(value)
+
+
+# -- what the trainer logs --------------------------------------------------------------------------------------------
+
+
+def _numbers(job: Job, series: RunSeries, *, last: bool) -> Iterator[Alarm]:
+    points = _points(series, _WANTED, "loss")
+    health = check_health(points, _points(series, ("eval_loss", "epoch"), "eval_loss"), stage=job.stage or None)
+    early = len(points) < ENOUGH_POINTS and not last
+    yield from (one for one in health.findings if not (early and one.code == "loss_diverging"))
 
 
 def _points(series: RunSeries, keys: Sequence[str], main: str) -> list[Point]:
@@ -109,38 +164,71 @@ def _points(series: RunSeries, keys: Sequence[str], main: str) -> list[Point]:
     return [Point(step=step, epoch=point.get("epoch"), values=point) for step, point in values.items() if main in point]
 
 
-def _speed(watched: _Watched, now: float | None) -> Iterator[SpeedFinding]:
-    """A stall is an alarm again after the run went on."""
-    curves = watched.series.curves(("seconds_per_step", "data_seconds"))
-    if "seconds_per_step" not in curves:
+# -- what the recorder measures ---------------------------------------------------------------------------------------
+
+
+def _pace(watched: _Watched, progress: Progress, now: float | None) -> Iterator[Alarm]:
+    """Of the newest start only: another number of GPUs has another pace. `now` None: the run has ended."""
+    if progress.segment is None:
         return
-    seconds = curves["seconds_per_step"].y[-RECENT_STEPS:]
-    data = curves["data_seconds"].y[-RECENT_STEPS:] if "data_seconds" in curves else np.full(len(seconds), np.nan)
-    steps = [
-        StepRecord(at=0.0, rank=0, step=at, seconds=float(one), data_seconds=float(wait), tokens=None, peak_memory_bytes=None)
-        for at, (one, wait) in enumerate(zip(seconds, np.nan_to_num(data), strict=True))
-        if np.isfinite(one)
-    ]  # fmt: skip
-    progress = watched.series.progress()
+    fresh = watched.tails.read_new()
+    if not watched.attached:  # the records of an attached run are ours
+        for one in fresh:
+            watched.writers.take(one.step, one.at)
+        if two := watched.writers.alarm():
+            yield two
+            return  # times of two runs in one file say nothing
+    yield from _stall(watched, progress, now)
+    rows = _rows(watched.series, progress)
+    yield from check_drift(rows)
+    yield from check_data(rows)
+    yield from check_stragglers(watched.tails.recent)
+
+
+def _stall(watched: _Watched, progress: Progress, now: float | None) -> Iterator[Alarm]:
+    """A stall is an alarm again after the run went on."""
+    segment = progress.segment
     silent = None if now is None else stalled(progress, now)
     if progress.step != watched.stall_step and silent is None:
-        watched.told.discard("stalled")
+        watched.told.pop("stalled", None)
     watched.stall_step = progress.step
-    yield from check_steps(steps, seconds_since_last=silent)
-
-
-def _console(watched: _Watched, paths: JobPaths) -> Iterator[HealthFinding]:
-    """The one alarm of the console that no number shows: DeepSpeed cannot lower its loss scale any more."""
-    try:
-        with paths.console.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(min(watched.console_at, size), size - LONGEST_TAIL))
-            data = watched.tail + file.read(LONGEST_TAIL)
-            watched.console_at = file.tell()
-    except FileNotFoundError:
+    if segment is None or now is None or segment.ended_at is not None:
         return
-    watched.tail = data[-len(SCALE_AT_FLOOR) :]
-    if SCALE_AT_FLOOR in data:
-        yield HealthFinding(
-            code="loss_scale_collapse", severity=Severity.ERROR, evidence=SCALE_AT_FLOOR.decode() + " (console)"
-        )
+    if (
+        progress.last_step_at is None
+        and not watched.attached
+        and segment.phases
+        and segment.phases[-1][0] == "training"
+    ):
+        yield from check_first_step(now - segment.phases[-1][1], begin_step=segment.begin_step or 0)
+    seconds = (progress.seconds * progress.stride).tolist()
+    least = {"least_seconds": ATTACHED_STALL_SECONDS} if watched.attached else {}
+    yield from check_stall(seconds, silent, step=progress.step, **least)
+
+
+def _rows(series: RunSeries, progress: Progress) -> list[Pace]:
+    """Steps of the newest start: its first and its last ones, for a run of days has too many between."""
+    with series.lock:
+        first, size = progress.segment.first_row if progress.segment else 0, series.steps.size
+        picked = np.arange(first, size)
+        if len(picked) > 2 * EDGE:
+            picked = np.concatenate([picked[:EDGE], picked[-EDGE:]])
+        names = ("step", "seconds", "data", "tokens", "padding")
+        step, seconds, data, tokens, padding = (series.steps.column(name)[picked].tolist() for name in names)
+    return [
+        Pace(step=int(at), seconds=one, data_seconds=wait, positions=counted + padded)
+        for at, one, wait, counted, padded in zip(step, seconds, data, tokens, padding, strict=True)
+    ]
+
+
+# -- what the logs say ------------------------------------------------------------------------------------------------
+
+
+def _logs(watched: _Watched, progress: Progress) -> Iterator[Alarm]:
+    watched.trainer_log.refresh()
+    if two := watched.trainer_log.writers.alarm():
+        yield two
+    else:
+        remaining = RemainingTime.of(progress)
+        yield from remaining.check(watched.trainer_log.rows) if remaining else ()
+    yield from watched.console.check(progress.step, watch_writers=watched.attached and watched.trainer_log.path is None)

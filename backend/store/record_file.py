@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from io import FileIO
@@ -31,6 +32,16 @@ class RecordFile:
         self._last: tuple[int, int, int] = (0, 0, 0)
         self._head = b""
         self._half = b""
+
+    @classmethod
+    def near_end(cls, path: Path, tail_bytes: int) -> RecordFile:
+        """Begins at most `tail_bytes` before the present end, in the middle of a line (counted as skipped)."""
+        file = cls(path)
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            file.offset = max(0, status.st_size - tail_bytes)
+            file._last = (status.st_ino, 0, 0)
+        return file
 
     def read_new(self) -> Iterator[list[Record]]:
         """Records appended since the last call, chunk by chunk. Raises Replaced."""

@@ -1,18 +1,23 @@
-"""Alarms on a run's numbers in both languages, as messages of the pages: `alarm.<code>` and what to do, `alarm.<code>.do`."""
+"""Alarms on a run's numbers in both languages, as messages of the pages.
+
+`alarm.<code>` is the title, `alarm.<code>.do` what to do, `alarm.<form>.proof` what proves it, with names for its numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backend.services.health_watch import alarm_texts
+from backend.services.health_watch import alarm_proofs, alarm_texts
+from ui.text.alarms_zh import PROOFS_ZH
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
 
-def alarm_messages(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Braces are for parameters in messages: none are left in these."""
+def alarm_messages(texts: Mapping[str, tuple[str, str]], proofs: Mapping[str, str]) -> dict[str, str]:
+    """Titles and remedies hold no braces: those are for parameters in messages."""
     titles = {f"alarm.{code}": title for code, (title, _) in texts.items()}
-    return titles | {f"alarm.{code}.do": remedy for code, (_, remedy) in texts.items()}
+    remedies = {f"alarm.{code}.do": remedy for code, (_, remedy) in texts.items()}
+    return titles | remedies | {f"alarm.{form}.proof": proof for form, proof in proofs.items()}
 
 
-ALARMS_EN = alarm_messages(alarm_texts())
-ALARMS_ZH = alarm_messages({code: DIAGNOSIS_ZH[code] for code in alarm_texts()})
+ALARMS_EN = alarm_messages(alarm_texts(), alarm_proofs())
+ALARMS_ZH = alarm_messages({code: DIAGNOSIS_ZH[code] for code in alarm_texts()}, PROOFS_ZH)
