@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from backend.domain.events import Alert, Event
 from backend.domain.host import CheckStatus
 from backend.domain.job import Job, JobState, StopMode
 from backend.domain.problem import ArgValue, Problem, Severity
@@ -231,9 +232,14 @@ def list_(
 
 
 @cli.command()
-def show(job_id: JobId, as_json: AsJson = False) -> None:
+def show(
+    job_id: JobId,
+    as_json: AsJson = False,
+    lang: Annotated[str, typer.Option(help="en or zh, for alarms.")] = "en",
+) -> None:
     """One job: state, progress, history and the exact command."""
     with reported():
+        language = to_language(lang)
         api = open_api()
         job = api.get_job(job_id)
         if as_json:
@@ -245,8 +251,9 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
         if job.message:
             typer.echo(job.message)
         for event in api.read_events(job_id):
-            values = {name: value for name, value in asdict(event).items() if name != "at" and value}
-            typer.echo(f"  {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))} {event.kind} {values}")
+            typer.echo(
+                f"  {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))} {event_line(event, language)}"
+            )
         typer.echo(api.export(job_id).shell)
 
 
@@ -405,11 +412,10 @@ def report(
     from ui.report import build_report
 
     with reported():
-        if lang not in ("en", "zh"):
-            raise InvalidInput("--lang", found=repr(lang), expected="en or zh")
+        language = to_language(lang)
         api = open_api()
         comparisons = open_comparisons(api, open_gpus(api.paths))
-        page = build_report(comparisons, job_ids, "zh" if lang == "zh" else "en")
+        page = build_report(comparisons, job_ids, language)
         try:
             output.write_text(page, "utf-8")
         except OSError as error:
@@ -690,6 +696,22 @@ def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:
             raise Conflict(f"Job {job_id} is still {job.state.value} after {timeout:.0f} s.")
         api.ensure_worker()
         time.sleep(0.5)
+
+
+def to_language(lang: str) -> Literal["en", "zh"]:
+    if lang not in ("en", "zh"):
+        raise InvalidInput("--lang", found=repr(lang), expected="en or zh")
+    return "zh" if lang == "zh" else "en"
+
+
+def event_line(event: Event, language: Literal["en", "zh"]) -> str:
+    """One event of a job's history; alerts in words of the language, the others as their fields."""
+    if isinstance(event, Alert):
+        from ui.text.alarms import alarm_line
+
+        return f"{event.kind} {event.severity.value}: {alarm_line(language, event)}"
+    values = {name: value for name, value in asdict(event).items() if name != "at" and value}
+    return f"{event.kind} {values}"
 
 
 def progress_line(job: Job) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from backend.domain.events import Alert
 from backend.domain.job import Job
-from backend.parsing.alarms import PROOFS, Alarm
+from backend.parsing.alarms import PROOFS, Alarm, prove
 from backend.parsing.causes import CAUSES, FINDINGS, cause_of
 from backend.parsing.health import Point, check_health
 from backend.parsing.step_alarms import Pace, check_data, check_drift, check_first_step, check_stall, check_stragglers
@@ -51,6 +51,14 @@ def alarm_texts() -> Mapping[str, tuple[str, str]]:
 def alarm_proofs() -> Mapping[str, str]:
     """What proves an alarm, in English, by its form; names in braces are its numbers (backend/parsing/alarms.py)."""
     return PROOFS
+
+
+def proof_of(alert: Alert, proofs: Mapping[str, str]) -> str:
+    """The sentence that proves an alarm, in the language of `proofs`; alarms of an older version have only the English one."""
+    try:
+        return prove(alert.form or alert.code, alert.numbers, proofs)
+    except KeyError:
+        return alert.evidence
 
 
 @dataclass(slots=True)

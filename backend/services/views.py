@@ -20,6 +20,7 @@ from backend.domain.events import Event
 from backend.domain.job import Job, JobState
 from backend.domain.launch import LaunchPlan
 from backend.errors import Conflict, NotFound, PathRefused
+from backend.services.alarm_board import AlarmBoard
 from backend.services.api import Api, WorkerStatus
 from backend.services.attach import Attachment, load_attachment
 from backend.services.checkpoints import FINAL, checkpoint_files, list_checkpoints
@@ -204,6 +205,7 @@ class Views:
         self.clock = clock
         self.cache = cache or SeriesCache(copies=api.paths.series_copies)
         self.logs = LogWindows()
+        self.alarms = AlarmBoard(api.paths)
 
     # -- lists --------------------------------------------------------------------------------------------------------
 
@@ -224,14 +226,19 @@ class Views:
             counts={state.value: count for state, count in jobs.counts().items()},
             running=tuple(self._running_row(job) for job in jobs.in_states(*ACTIVE)),
             queued=tuple(job_row(job) for job in jobs.in_states(JobState.QUEUED)),
-            recent=tuple(job_row(job) for job in ended),
+            recent=tuple(self._listed(job) for job in ended),
         )
 
     def _running_row(self, job: Job) -> JobRow:
         run = self.open_run(job)
         losses = run.curves(["loss"]).get("loss")
         spark = [] if losses is None else decimate(losses, SPARK_POINTS).y.tolist()
-        return {**job_row(job), "headline": build_headline(job, run.progress(), self.clock()), "spark": spark}
+        return {**self._listed(job), "headline": build_headline(job, run.progress(), self.clock()), "spark": spark}
+
+    def _listed(self, job: Job) -> JobRow:
+        """With what is wrong with its numbers, where anything is."""
+        alarms = self.alarms.alarms(job.id)
+        return {**job_row(job), "alarms": [event_row(alarm) for alarm in alarms]} if alarms else job_row(job)
 
     def runs(
         self,
@@ -245,7 +252,7 @@ class Views:
     ) -> tuple[int, list[JobRow]]:
         """Total and one page of jobs."""
         total, jobs = self.api.list_jobs(query, states, limit, offset, sort, descending, tags)
-        return total, [job_row(job) for job in jobs]
+        return total, [self._listed(job) for job in jobs]
 
     # -- one run ------------------------------------------------------------------------------------------------------
 

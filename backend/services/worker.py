@@ -164,7 +164,10 @@ class Worker:
         """What the sampler noticed about a card goes into the history of the jobs that hold it."""
         for notice in self.sampler.take_notices() if self.sampler else ():
             log.warning("telemetry: %s %s", notice.device, notice.message)
-            alert = Alert(at=notice.at, code=notice.code, severity=notice.severity, message=notice.message)
+            numbers = {"device": notice.device} if notice.device else {}
+            alert = Alert(
+                at=notice.at, code=notice.code, severity=notice.severity, message=notice.message, numbers=numbers
+            )
             for job in active:
                 if notice.device in job.devices:
                     self._tell(self.paths.job(job.id), alert)
@@ -396,7 +399,10 @@ class Worker:
             self._stuck.add(job.id)
             pids = ", ".join(str(identity.pid) for identity in left)
             text = f"Processes {pids} cannot be ended (stuck in the driver?); their GPUs stay reserved."
-            self._tell(paths, Alert(at=self.clock(), code="processes_stuck", severity=Severity.ERROR, message=text))
+            alert = Alert(
+                at=self.clock(), code="processes_stuck", severity=Severity.ERROR, message=text, numbers={"pids": pids}
+            )
+            self._tell(paths, alert)
         return left
 
     def _tell(self, paths: JobPaths, event: Event) -> None:

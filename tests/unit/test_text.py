@@ -34,7 +34,7 @@ BUILT += ("gpus.span", "gpus.state", "reading", "identity", "doctor", "device")
 BUILT += ("cost.missing", "cost.part", "cost.column", "sweep.list", "sweep.column", "profile.part")
 BUILT += ("tune.list", "tune.state", "tune.event", "tune.column", "tune.outcome")
 BUILT += ("chart", "chart.none", "series", "group", "axis", "marker", "log.level", "resume", "ago", "gap")
-BUILT += ("compare.no_axis", "figure", "missing")
+BUILT += ("compare.no_axis", "figure", "missing", "notice")
 PHASES = ("importing", "parsing", "tokenizing", "loading", "training", "evaluating", "saving", "finishing")
 
 

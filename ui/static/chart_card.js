@@ -153,20 +153,20 @@ export class ChartCard {
     ];
   }
 
-  /** Checkpoints, resumes and stops on the lower edge; values that are not numbers on the upper one. */
+  /** Checkpoints, resumes and stops on the lower edge; alarms, and values that are not numbers, on the upper one. */
   markerTrace() {
     const markers = this.context.markers();
     const odd = this.odd();
     const oddPlaces = odd.flatMap((item) => this.place([item.from], item.key));
     return {
       type: "scatter", mode: "markers", yaxis: "y2", cliponaxis: false, showlegend: false,
-      x: [...this.place(markers.map((marker) => marker.step)), ...oddPlaces], y: [...markers.map(() => 0), ...odd.map(() => 1)],
-      text: [...markers.map(markerText), ...odd.map((item) => oddText(item, this.nameOf(item.key)))].map(escapePlotly),
+      x: [...this.place(markers.map((marker) => marker.step)), ...oddPlaces], y: [...markers.map((marker) => (marker.kind === "alarm" ? ALARM_HEIGHT : 0)), ...odd.map(() => 1)],
+      text: [...markers.map(markerText), ...odd.map((item) => escapePlotly(oddText(item, this.nameOf(item.key))))],
       hovertemplate: "%{text}<extra></extra>",
       marker: {
-        size: [...markers.map(() => 8), ...odd.map(() => 9)], line: { width: 1.5, color: token("surface") },
+        size: [...markers.map((marker) => (marker.kind === "alarm" ? 11 : 8)), ...odd.map(() => 9)], line: { width: 1.5, color: token("surface") },
         symbol: [...markers.map((marker) => MARKER_SYMBOLS[marker.kind] ?? "circle"), ...odd.map(() => "x")],
-        color: [...markers.map((marker) => token(MARKER_COLOURS[marker.kind] ?? "muted")), ...odd.map(() => token("bad"))],
+        color: [...markers.map((marker) => token(markerColour(marker))), ...odd.map(() => token("bad"))],
       },
     };
   }
@@ -221,7 +221,7 @@ export class ChartCard {
 
   rule(marker) {
     const [x] = this.place([marker.step]);
-    return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, layer: "below", line: { width: 1, dash: "dot", color: token(MARKER_COLOURS[marker.kind]) } };
+    return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, layer: "below", line: { width: 1, dash: "dot", color: token(markerColour(marker)) } };
   }
 
   drawValue() {
@@ -304,8 +304,9 @@ export class ChartCard {
   }
 }
 
-const RULED = new Set(["resume", "restart", "stop"]);
-const MARKER_SYMBOLS = { checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", restart: "triangle-left", stop: "square", save: "triangle-up-open", end: "circle" };
+const RULED = new Set(["resume", "restart", "stop", "alarm"]);
+const ALARM_HEIGHT = 0.95;
+const MARKER_SYMBOLS = { alarm: "triangle-down", checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", restart: "triangle-left", stop: "square", save: "triangle-up-open", end: "circle" };
 const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", restart: "accent", stop: "warn", save: "muted", end: "muted" };
 
 /** Around a value that never changes: the chart library would show -1 to 1, whatever its size. */
@@ -316,8 +317,18 @@ function flatRange(values) {
   return [known[0] - half, known[0] + half];
 }
 
+function markerColour(marker) {
+  if (marker.kind === "alarm") return marker.severity === "error" ? "bad" : "warn-fill";
+  return MARKER_COLOURS[marker.kind] ?? "muted";
+}
+
 function markerText(marker) {
-  return t(`marker.${marker.kind}`, { step: marker.step, text: marker.text ?? "", time: f.duration(marker.seconds) });
+  return markerLines(marker).map(escapePlotly).join("<br>");
+}
+
+function markerLines(marker) {
+  if (marker.kind === "alarm") return marker.lines;
+  return [t(`marker.${marker.kind}`, { step: marker.step, text: marker.text ?? "", time: f.duration(marker.seconds) })];
 }
 
 function oddText({ word, from, to }, name) {

@@ -1,5 +1,6 @@
 // Turns a run's series into the grid of charts: one axis, one zoom, one smoothing for all, drawn only where they can be seen.
 
+import { alarmMarkers } from "./alarms.js";
 import { rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
 import { chartsFor, figuresOf } from "./chart_defs.js";
@@ -32,6 +33,7 @@ class Charts extends ChartGrid {
     this.base = {}; // key -> series of the whole run, thinned
     this.zoomed = null; // {from, to, series} in steps, exact at this zoom
     this.marks = [];
+    this.alarms = [];
     this.throttled = []; // spans of steps in which a limit held a clock down
     this.names = new Map(); // PCI address -> number of the device on this host
     this.recallZoom();
@@ -63,7 +65,18 @@ class Charts extends ChartGrid {
   setDetail(detail) {
     this.job = detail.job;
     this.detail = detail;
+    this.takeAlarms();
     this.drawEmpty();
+  }
+
+  /** Alarms are events of the job: the record of the run brings them, and each live message that holds a new one. */
+  takeAlarms() {
+    const alarms = alarmMarkers(this.detail.events, this.detail.segments);
+    const shown = JSON.stringify(alarms);
+    if (shown === this.alarmsShown) return;
+    this.alarmsShown = shown;
+    this.alarms = alarms;
+    this.everything();
   }
 
   /** For the head of the page: mean seconds per step with pauses, first step whose loss is not a number. */
@@ -224,7 +237,7 @@ class Charts extends ChartGrid {
   }
 
   markers() {
-    const kept = this.marks.filter((marker) => marker.kind !== "evaluation" && marker.kind !== "save");
+    const kept = [...this.marks.filter((marker) => marker.kind !== "evaluation" && marker.kind !== "save"), ...this.alarms];
     return this.zoomed ? kept.filter((marker) => marker.step >= this.zoomed.from && marker.step <= this.zoomed.to) : kept;
   }
 

@@ -1,5 +1,6 @@
 // Turns a run's events and phases into its history, newest first.
 
+import { alarmProof, alertTitle, isAlarm } from "./alarms.js";
 import { h, icon, keyed, replace } from "./dom.js";
 import * as f from "./format.js";
 import { profileSection } from "./profile.js";
@@ -41,7 +42,7 @@ function title(event) {
     case "stop_requested": return t("event.stop_requested", { how: t(`stop.${event.mode}`) });
     case "save_requested": return t("event.save_requested");
     case "profile_requested": return t("event.profile_requested");
-    case "alert": return has(`alarm.${event.code}`) ? t(`alarm.${event.code}`) : event.message;
+    case "alert": return alertTitle(event);
     default: return event.kind;
   }
 }
@@ -49,7 +50,7 @@ function title(event) {
 function body(event) {
   const reason = event.reason && has(`reason.${event.reason}`) ? t(`reason.${event.reason}`, { code: event.exit_code ?? "?", signal: event.signal ?? "?" }) : "";
   if (event.kind === "state") return [reason, event.message].filter(Boolean).join(" ");
-  if (event.kind === "alert") return event.evidence ?? "";
+  if (event.kind === "alert") return isAlarm(event) ? alarmProof(event) : "";
   return event.kind === "checkpoint" ? event.path : "";
 }
 

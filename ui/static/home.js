@@ -1,5 +1,6 @@
 // Turns the host's state into the first page: what runs, what waits, what failed and why, GPUs, disk and worker.
 
+import { alarmsOf, drawAlarmLine } from "./alarms.js";
 import { href } from "./app.js";
 import { fillSparkline, h, icon, keyed, replace, setAttr, setClass, setText, show, sparkline } from "./dom.js";
 import * as f from "./format.js";
@@ -94,10 +95,10 @@ function runningCard(job) {
   const parts = {
     pill: statePill(job.state), title: h("a", { href: href("run", { id: job.id }) }), facts: h("p", { class: "td-muted" }),
     bar: progressBar(t("job.progress")), steps: h("span", {}), eta: h("span", { class: "td-muted" }),
-    loss: h("dd", {}), speed: h("dd", {}), pace: h("dd", {}), spark: sparkline([], { label: t("home.loss_curve") }),
+    loss: h("dd", {}), speed: h("dd", {}), pace: h("dd", {}), spark: sparkline([], { label: t("home.loss_curve") }), alarm: h("p", { hidden: true }),
   };
   const node = h("article", { class: "td-card td-card-link" },
-    h("div", { class: "td-card-head" }, h("h3", {}, parts.title), parts.pill), parts.facts,
+    h("div", { class: "td-card-head" }, h("h3", {}, parts.title), parts.pill), parts.facts, parts.alarm,
     h("div", { class: "td-card-spark" }, parts.spark),
     parts.bar, h("div", { class: "td-card-steps" }, parts.steps, parts.eta),
     h("dl", { class: "td-mini" },
@@ -115,6 +116,7 @@ function updateRunningCard(node, job) {
   updatePill(parts.pill, job.state);
   setText(parts.title, job.name);
   setText(parts.facts, jobFacts(job));
+  drawAlarmLine(parts.alarm, alarmsOf(job));
   updateProgress(parts.bar, share, { active: isActive(job), state: job.state });
   setText(parts.steps, [stepsText(job, headline) || phaseText(headline.phase || job.phase), share === null ? "" : f.percent(share)].filter(Boolean).join(" · "));
   setText(parts.eta, headline.eta_seconds > 0 ? t("job.eta", { time: f.duration(headline.eta_seconds) }) : "");
@@ -161,9 +163,9 @@ function queueRow(page) {
 }
 
 function recentRow(job) {
-  const parts = { pill: statePill(job.state), title: h("a", { href: href("run", { id: job.id }) }), facts: h("span", { class: "td-muted" }), when: h("span", { class: "td-muted td-when" }), why: h("p", { class: "td-why" }), tags: h("span", {}) };
+  const parts = { pill: statePill(job.state), title: h("a", { href: href("run", { id: job.id }) }), facts: h("span", { class: "td-muted" }), when: h("span", { class: "td-muted td-when" }), why: h("p", { class: "td-why" }), alarm: h("p", { hidden: true }), tags: h("span", {}) };
   const node = h("li", { class: "td-recent-row" }, parts.pill,
-    h("div", { class: "td-recent-text" }, h("div", { class: "td-recent-title" }, parts.title, parts.tags), parts.facts, parts.why), parts.when);
+    h("div", { class: "td-recent-text" }, h("div", { class: "td-recent-title" }, parts.title, parts.tags), parts.facts, parts.why, parts.alarm), parts.when);
   node.parts = parts;
   return node;
 }
@@ -180,6 +182,7 @@ function updateRecentRow(node, job) {
   setAttr(parts.when, "title", f.exactMoment(job.ended_at));
   setText(parts.why, bad ? message.split("\n")[0] || reason : "");
   show(parts.why, bad);
+  drawAlarmLine(parts.alarm, alarmsOf(job));
   setClass(node, `td-recent-row${bad ? " td-recent-bad" : ""}`);
 }
 

@@ -1,5 +1,6 @@
 // Turns the record inside a report into its page: table, settings, curves, history. It runs without a server and asks for nothing.
 
+import { alarmMarkers, alarmProof, alarmSince, alarmTitle, alertTitle, isAlarm, presentAlarms } from "./alarms.js";
 import { singleCharts, styleOf } from "./chart_defs.js";
 import { FIGURES, figureText, reasonsOf, settingText, sortRuns } from "./compare_table.js";
 import { h, replace, show } from "./dom.js";
@@ -92,7 +93,7 @@ function drawCharts() {
       pictures.set(chart.id, h("div", { class: "chart" }));
       charts.append(pictures.get(chart.id));
     }
-    drawChart(pictures.get(chart.id), { title: chart.title, lines: linesOf(chart), smoothing: chart.smooth?.length ? view.smoothing : 0, dots: Boolean(chart.dots?.includes(chart.keys[0])), format: formatOf(chart), range: view.zoom, onZoom: zoom, axisFormat });
+    drawChart(pictures.get(chart.id), { title: chart.title, lines: linesOf(chart), marks: marksOf(), smoothing: chart.smooth?.length ? view.smoothing : 0, dots: Boolean(chart.dots?.includes(chart.keys[0])), format: formatOf(chart), range: view.zoom, onZoom: zoom, axisFormat });
   }
 }
 
@@ -107,6 +108,17 @@ function linesOf(chart) {
   });
 }
 
+/** Of one run: where its alarms began. Among several they could not be told apart. */
+function marksOf() {
+  if (runs.length !== 1) return [];
+  const [{ job }] = runs;
+  const axis = AXES[view.axis];
+  const own = series[job.id];
+  return alarmMarkers(record.details[job.id].events).map((marker) => ({
+    x: axis ? mapSteps([marker.step], own[axis])[0] : marker.step, colour: marker.severity === "error" ? "bad" : "warn", text: marker.lines.join("\n"),
+  }));
+}
+
 function formatOf(chart) {
   return { loss: f.loss, compact: f.compact, seconds: f.duration, bytes: f.bytes, share: (value) => f.percent(100 * value, 1) }[chart.format] ?? f.number;
 }
@@ -118,12 +130,26 @@ function axisFormat(value) {
 /** What happened in one run, and what it was asked to do. */
 function history({ job }) {
   const { events, checkpoints, versions, spec, diagnosis } = record.details[job.id];
-  const row = (event) => h("tr", {}, h("td", { class: "muted" }, f.exactMoment(event.at)), h("td", {}, event.kind === "state" ? t(`state.${event.state}`) : event.kind === "checkpoint" ? t("event.checkpoint", { step: f.integer(event.step) }) : has(`event.${event.kind}`) ? t(`event.${event.kind}`, { how: event.mode ?? "" }) : event.kind), h("td", { class: "muted" }, event.message ?? event.path ?? ""));
+  const row = (event) => h("tr", {}, h("td", { class: "muted" }, f.exactMoment(event.at)), h("td", {}, eventTitle(event)), h("td", { class: "muted" }, eventText(event)));
+  const alarms = presentAlarms(events);
   return h("section", {}, h("h2", {}, job.name), h("p", { class: "muted" }, [job.id, job.model, job.dataset, job.stage, job.finetuning_type].filter(Boolean).join(" · ")),
     job.message && h("p", { class: "bad" }, job.message),
     diagnosis?.root_cause && h("p", {}, h("strong", {}, diagnosis.title), " ", diagnosis.remedy),
+    alarms.length > 0 && h("ul", { class: "alarms" }, alarms.map((alarm) => h("li", {}, h("strong", { class: alarm.severity === "error" ? "bad" : "" }, alarmTitle(alarm)), h("span", { class: "muted" }, ` ${alarmSince(alarm)}. `), alarmProof(alarm)))),
     h("details", {}, h("summary", {}, t("history.events")), h("div", { class: "box" }, h("table", {}, h("tbody", {}, events.map(row))))),
     checkpoints.length > 0 && h("p", { class: "muted" }, `${t("tab.checkpoints")}: ${checkpoints.map((saved) => saved.name).join(", ")}`),
     spec && h("details", {}, h("summary", {}, t("config.spec")), h("div", { class: "box" }, h("pre", {}, spec))),
     Object.keys(versions).length > 0 && h("p", { class: "muted" }, Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(" · ")));
+}
+
+function eventTitle(event) {
+  if (event.kind === "alert") return alertTitle(event);
+  if (event.kind === "state") return t(`state.${event.state}`);
+  if (event.kind === "checkpoint") return t("event.checkpoint", { step: f.integer(event.step) });
+  return has(`event.${event.kind}`) ? t(`event.${event.kind}`, { how: event.mode ?? "" }) : event.kind;
+}
+
+function eventText(event) {
+  if (event.kind === "alert") return isAlarm(event) ? alarmProof(event) : "";
+  return event.message ?? event.path ?? "";
 }

@@ -8,8 +8,8 @@ const EDGE = { left: 58, right: 10, top: 10, bottom: 24 };
 const TICKS = 5;
 const PADDING = 14;
 
-/** `lines` [{name, x, y, style: {colour, dash}}], `range` of x or null for all, `onZoom(range or null)`. Draws again into the same `node`. */
-export function drawChart(node, { title, lines, smoothing, dots, format, range, onZoom, axisFormat }) {
+/** `lines` [{name, x, y, style: {colour, dash}}], `marks` [{x, colour, text}] (rules with a word on them), `range` of x or null for all, `onZoom(range or null)`. Draws again into the same `node`. */
+export function drawChart(node, { title, lines, marks = [], smoothing, dots, format, range, onZoom, axisFormat }) {
   const width = Math.max(280, node.clientWidth - 2 * PADDING);
   const drawn = lines.map((line) => cut(line, range));
   const [xLow, xHigh] = range ?? spread(drawn.flatMap((line) => line.x), 0);
@@ -29,9 +29,19 @@ export function drawChart(node, { title, lines, smoothing, dots, format, range, 
     if (smoothed) svg.append(element("path", { ...stroke, d: path(line.x, line.mean, toX, toY), "stroke-width": 2.2, "stroke-dasharray": dashes(line.style) }));
     if (dots) for (const [i, value] of line.y.entries()) if (value !== null && line.x[i] !== null) svg.append(element("circle", { cx: toX(line.x[i]), cy: toY(value), r: 2.6, fill: `var(--td-${line.style.colour})` }));
   }
+  for (const mark of marks) if (mark.x !== null && mark.x >= xLow && mark.x <= xHigh) svg.append(rule(mark, toX(mark.x)));
   const tip = h("div", { class: "tip", hidden: true });
   replace(node, h("h3", {}, title), svg, tip);
   listen(svg, tip, { known, toX, format, axisFormat, onZoom, width, back: (px) => xLow + ((px - EDGE.left) / (width - EDGE.left - EDGE.right)) * (xHigh - xLow) });
+}
+
+/** A dotted line with a flag at its top; the words come with the pointer. */
+function rule({ colour, text }, x) {
+  const group = element("g", { stroke: `var(--td-${colour})`, fill: `var(--td-${colour})`, class: "mark" });
+  const words = element("title", {});
+  words.textContent = text;
+  group.append(words, element("line", { x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom, "stroke-dasharray": "2 3" }), element("path", { d: `M${x - 6} ${EDGE.top - 8}h12l-6 10z` }));
+  return group;
 }
 
 function cut(line, range) {

@@ -1,5 +1,6 @@
 // Turns job and headline into the top of a run's page: state, progress, numbers, actions, and why it failed.
 
+import { drawAlarms, presentAlarms } from "./alarms.js";
 import { href, navigate } from "./app.js";
 import { get, post, root, runPath } from "./api.js";
 import { pickRuns } from "./compare_picker.js";
@@ -102,7 +103,7 @@ function draw(parts, detail) {
   for (const [name, allowed] of [["stop", can.stop ?? isActive(job)], ["save", can.save], ["cancel", can.cancel], ["resume", can.resume], ["remove", can.delete]]) show(parts[name], Boolean(allowed));
   setClass(parts.resume, `td-button${job.state === "failed" || job.state === "cancelled" || job.state === "lost" ? " td-button-primary" : ""}`);
   drawEnding(parts.ending, detail);
-  drawAlarms(parts.alarms, detail);
+  drawAlarms(parts.alarms, presentAlarms(detail.events, { segments: detail.segments, lastStepAt: headline.last_step_at }));
   drawAttached(parts, detail);
   drawProgress(parts, job, headline);
   drawNumbers(parts, job, headline);
@@ -173,25 +174,6 @@ function drawAttached(parts, { attached }) {
   if (!attached) return;
   setText(parts.attached, t(attached.pid === null ? "attach.shown" : "attach.shown.pid", { path: attached.source, pid: attached.pid }));
   for (const name of ["clone", "tune", "sweep"]) show(parts[name], false);
-}
-
-/** What is wrong with the numbers, the worst first: what, since when, the proof, what to do. */
-function drawAlarms(node, { events = [] }) {
-  const alarms = events.filter((event) => event.kind === "alert" && event.severity !== "note" && has(`alarm.${event.code}`));
-  if (node.dataset.shown === String(alarms.length)) return;
-  node.dataset.shown = alarms.length;
-  const newest = [...new Map(alarms.map((alarm) => [alarm.code, alarm])).values()].reverse();
-  newest.sort((a, b) => (b.severity === "error") - (a.severity === "error"));
-  const nodes = newest.map(alarmNode);
-  show(node, nodes.length > 0);
-  replace(node, nodes.slice(0, 2), nodes.length > 2 && h("details", {}, h("summary", {}, tn("alarm.more", nodes.length - 2)), nodes.slice(2)));
-}
-
-function alarmNode(alarm) {
-  const since = Number.isInteger(alarm.step) ? t("alarm.step", { step: f.integer(alarm.step) }) : f.moment(alarm.at);
-  return h("section", { class: `td-note td-note-${alarm.severity === "error" ? "bad" : "warn"}`, role: "status", dataset: { alarm: alarm.code } }, icon("warning"),
-    h("div", {}, h("strong", {}, t(`alarm.${alarm.code}`)), h("span", { class: "td-muted" }, ` ${since}`),
-      alarm.evidence && h("p", { class: "td-alarm-proof" }, alarm.evidence), h("p", {}, t(`alarm.${alarm.code}.do`))));
 }
 
 /** The cause in plain words with its remedy and proof; without a known cause the first error lines of the log. */

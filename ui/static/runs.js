@@ -1,5 +1,6 @@
 // Turns the list of runs into a table that can be searched, filtered and sorted; the view is kept in the address.
 
+import { alarmsOf, drawAlarmLine } from "./alarms.js";
 import { href, rememberInAddress } from "./app.js";
 import { get } from "./api.js";
 import { attachDialog } from "./attach.js";
@@ -185,11 +186,11 @@ function drawPager(page) {
 function row(page) {
   const cell = (name) => h("td", { class: `td-col-${name}`, dataset: { label: t(`runs.column.${name}`) } });
   const cells = Object.fromEntries(COLUMNS.map(([name]) => [name, cell(name)]));
-  const parts = { pill: statePill("queued"), title: h("a", {}), tags: h("span", {}), facts: h("div", { class: "td-muted" }), why: h("div", { class: "td-why" }), bar: progressBar(t("job.progress")), steps: h("span", { class: "td-muted" }) };
+  const parts = { pill: statePill("queued"), title: h("a", {}), tags: h("span", {}), facts: h("div", { class: "td-muted" }), why: h("div", { class: "td-why" }), alarm: h("div", { hidden: true }), bar: progressBar(t("job.progress")), steps: h("span", { class: "td-muted" }) };
   const box = h("input", { type: "checkbox", class: "td-pick-box" });
   cells.select.append(box);
   cells.state.append(parts.pill);
-  cells.name.append(h("div", { class: "td-run-name" }, parts.title, parts.tags), parts.facts, parts.why);
+  cells.name.append(h("div", { class: "td-run-name" }, parts.title, parts.tags), parts.facts, parts.why, parts.alarm);
   cells.progress.append(parts.bar, parts.steps);
   const node = h("tr", {}, Object.values(cells));
   const actions = rowActions(page);
@@ -206,6 +207,7 @@ function row(page) {
     replace(parts.tags, tags(job, (tag) => page.change({ tag, page: 0 })));
     setText(parts.facts, jobFacts(job));
     drawWhy(parts.why, job);
+    drawAlarmLine(parts.alarm, alarmsOf(job));
     drawProgress(parts, job, page.host);
     setText(cells.loss, job.loss === null || job.loss === undefined ? f.DASH : f.loss(job.loss));
     setText(cells.time, f.duration(elapsed(job)));

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from backend.services.health_watch import alarm_proofs, alarm_texts
+from backend.domain.events import Alert
+from backend.services.health_watch import alarm_proofs, alarm_texts, proof_of
 from ui.text.alarms_zh import PROOFS_ZH
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
@@ -21,3 +23,17 @@ def alarm_messages(texts: Mapping[str, tuple[str, str]], proofs: Mapping[str, st
 
 ALARMS_EN = alarm_messages(alarm_texts(), alarm_proofs())
 ALARMS_ZH = alarm_messages({code: DIAGNOSIS_ZH[code] for code in alarm_texts()}, PROOFS_ZH)
+
+
+def alarm_line(lang: Literal["en", "zh"], alert: Alert) -> str:
+    """One line for a terminal: what, since when, what proves it, what to do. What is no alarm on numbers has its own words."""
+    words = ALARMS_ZH if lang == "zh" else ALARMS_EN
+    if f"alarm.{alert.code}" not in words:
+        return alert.message
+    since = (
+        "" if alert.step is None else f" (since step {alert.step})" if lang == "en" else f"（自第 {alert.step} 步起）"
+    )
+    proof = proof_of(alert, PROOFS_ZH if lang == "zh" else alarm_proofs())
+    between = "" if lang == "zh" else " "
+    colon = "：" if lang == "zh" else ": "
+    return f"{words[f'alarm.{alert.code}']}{since}{colon}{proof}{between}{words[f'alarm.{alert.code}.do']}"
