@@ -722,7 +722,8 @@ def progress_line(job: Job) -> str:
 
 def summary_line(job: Job) -> str:
     reason = f" ({job.reason.value})" if job.reason else ""
-    return f"{job.id}  {progress_line(job)}{reason}  {job.stage}/{job.finetuning_type}  {job.model}"
+    kind = f"{job.stage}/{job.finetuning_type}" if job.stage else "check"
+    return f"{job.id}  {progress_line(job)}{reason}  {kind}  {job.model}"
 
 
 def show_job(job: Job, as_json: bool) -> None:

@@ -46,6 +46,10 @@ def speed_router(searches: Searches) -> APIRouter:
     def stop(request: Request, search_id: str, body: Given) -> Response:
         return answer(request, {"tuning": searches.request_stop(search_id)})
 
+    @router.post("/{search_id}/again")
+    def again(request: Request, search_id: str, body: Given) -> Response:
+        return answer(request, {"tuning": searches.again(search_id)}, status=201)
+
     @router.post("/{search_id}/launch")
     def launch(request: Request, search_id: str, body: Given) -> Response:
         return answer(request, {"job": job_row(searches.launch(search_id))}, status=201)

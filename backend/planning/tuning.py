@@ -85,6 +85,15 @@ class TrialResult:
     peak_bytes: int | None = None
     wall_seconds: float = 0.0
     energy_joules: float | None = None
+    energy_windows: tuple[float, ...] = ()
+    """Joules per token of each time this trial was measured."""
+
+    @property
+    def energy_spread(self) -> float | None:
+        """Half the distance between lowest and highest window, as a share of their mean; None when measured only once."""
+        if len(self.energy_windows) < 2:
+            return None
+        return (max(self.energy_windows) - min(self.energy_windows)) / 2 / statistics.fmean(self.energy_windows)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -146,6 +155,7 @@ class Search:
                 padding=(*earlier.padding, *result.padding),
                 peak_bytes=max((peak for peak in (earlier.peak_bytes, result.peak_bytes) if peak), default=None),
                 energy_joules=_both(earlier.energy_joules, result.energy_joules),
+                energy_windows=(*earlier.energy_windows, *result.energy_windows),
             )
         )
 
@@ -212,7 +222,8 @@ def next_trial(search: Search, *, seconds_left: float, loaded_group: str = "") -
     if len(done) >= MOST_TRIALS:
         return None
     best = best_result(search)
-    target = WORTH * (best.tokens_per_second or 0.0) if best else 0.0
+    # The step model is one of cards: without a card nothing is ruled out by it, it only says what to try first.
+    target = WORTH * (best.tokens_per_second or 0.0) if best and search.context.card is not None else 0.0
     beliefs = _Beliefs(search)
     open_trials = [trial for trial in search.trials if trial.id not in done and not _ruled_out(search, trial)]
     promising = [(beliefs.hoped(trial), trial) for trial in open_trials if beliefs.hoped(trial) > target]

@@ -484,14 +484,15 @@ def new_job_id(name: str, now: float) -> str:
 
 def _new_job(job_id: str, spec: JobSpec, plan: LaunchPlan, now: float) -> Job:
     train = spec.train
+    trains = spec.task is not Task.BENCH  # a check of cards has neither stage nor method
     return Job(
         id=job_id,
         name=spec.name,
         state=JobState.QUEUED,
         priority=spec.priority,
         processes=plan.processes,
-        stage=str(train.get("stage") or "sft"),
-        finetuning_type=str(train.get("finetuning_type") or "lora"),
+        stage=str(train.get("stage") or "sft") if trains else "",
+        finetuning_type=str(train.get("finetuning_type") or "lora") if trains else "",
         model=str(train.get("model_name_or_path") or ""),
         dataset=_joined(train.get("dataset")),
         parent=spec.parent,

@@ -34,6 +34,8 @@ from backend.store.files import read_json, write_json, write_text
 
 LEAST_BUDGET_SECONDS, MOST_BUDGET_SECONDS = 30.0, 4 * 3600.0
 KEPT_LOG_LINES = 200
+TUNING_TAG = "tuning:"
+"""Tag of trial jobs, followed by the id of their search."""
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
@@ -52,6 +54,8 @@ class SearchRow:
     peak_bytes: int | None = None
     mfu: float | None = None
     joules_per_token: float | None = None
+    energy_spread: float | None = None
+    """Of the times it was measured; None when once."""
     estimate: float | None = None
     error: str = ""
     base: bool = False
@@ -165,6 +169,11 @@ class Searches:
         """A job with the best settings. Raises what submitting raises."""
         return self.api.submit(self.best_text(search_id))
 
+    def again(self, search_id: str) -> SearchRecord:
+        """The same search from the start: same document, same budget. Raises what `start` raises."""
+        record = self.get(search_id)
+        return self.start(self.spec_text(search_id), record.budget_seconds)
+
     def request_stop(self, search_id: str) -> SearchRecord:
         """End after the present trial's step; what was measured is kept. Raises Conflict when it has ended."""
         record = self.get(search_id)
@@ -189,11 +198,12 @@ class Searches:
             budget_seconds=begun.budget_seconds,
             devices=self._devices(text),
             read_energy=self._joules,
+            tag=f"{TUNING_TAG}{search_id}",
         )
 
         def told(progress: Progress) -> None:
             state.report = progress.report or state.report
-            state.record = follow(state.record, progress, tuner.jobs, self.clock())
+            state.record = follow(state.record, progress, tuner.jobs, self.clock(), tuner.job_of)
             self._save(state.record)
             on_progress(progress)
 
@@ -211,7 +221,7 @@ class Searches:
             raise
         finally:
             ended.set()
-        return self._finish(state.record, report, text)
+        return self._finish(state.record, report, text, tuner.job_of)
 
     def _watch(self, search_id: str, tuner: Tuner, ended: threading.Event) -> None:
         while not ended.wait(0.5):
@@ -219,9 +229,11 @@ class Searches:
                 tuner.stop()
                 return
 
-    def _finish(self, record: SearchRecord, report: TuningReport, text: str) -> SearchRecord:
+    def _finish(
+        self, record: SearchRecord, report: TuningReport, text: str, job_of: Mapping[str, str]
+    ) -> SearchRecord:  # fmt: skip
         done = replace(
-            with_report(record, report),
+            with_report(record, report, job_of),
             state="stopped" if report.stopped else "finished",
             message=report.stopped,
             seconds=report.seconds,
@@ -295,15 +307,19 @@ class _State:
     report: TuningReport | None = None
 
 
-def follow(record: SearchRecord, progress: Progress, jobs: list[str], now: float) -> SearchRecord:
-    """The record after one event of the tuner."""
+def follow(
+    record: SearchRecord, progress: Progress, jobs: list[str], now: float, job_of: Mapping[str, str] | None = None
+) -> SearchRecord:  # fmt: skip
+    """The record after one event of the tuner; `job_of`: trial to the job that measured it."""
     record = replace(
         record, event=progress.event, now=progress.text, seconds=progress.seconds, jobs=tuple(jobs), updated_at=now
     )
-    return with_report(record, progress.report) if progress.report is not None else record
+    return with_report(record, progress.report, job_of) if progress.report is not None else record
 
 
-def with_report(record: SearchRecord, report: TuningReport) -> SearchRecord:
+def with_report(
+    record: SearchRecord, report: TuningReport, job_of: Mapping[str, str] | None = None
+) -> SearchRecord:  # fmt: skip
     best = report.best
     measured = [row for row in report.rows if row.result is not None]
     return replace(
@@ -316,16 +332,17 @@ def with_report(record: SearchRecord, report: TuningReport) -> SearchRecord:
         best_rows_per_step=best.rows_per_step if best else None,
         candidates=len(report.rows) - report.excluded,
         excluded=report.excluded,
-        rows=tuple(_row(row, report) for row in measured),
+        rows=tuple(_row(row, report, (job_of or {}).get(row.trial.id, "")) for row in measured),
     )
 
 
-def _row(row: TuningRow, report: TuningReport) -> SearchRow:
+def _row(row: TuningRow, report: TuningReport, job: str) -> SearchRow:
     result, trial = row.result, row.trial
     assert result is not None
     return SearchRow(
         label=trial.label,
         outcome=result.outcome.value,
+        job=job,
         changes=dict(trial.fix.set),
         tokens_per_second=row.tokens_per_second,
         spread=result.spread,
@@ -334,6 +351,7 @@ def _row(row: TuningRow, report: TuningReport) -> SearchRow:
         peak_bytes=result.peak_bytes,
         mfu=row.use.of_peak if row.use else None,
         joules_per_token=row.joules_per_token,
+        energy_spread=result.energy_spread,
         estimate=trial.predicted.tokens_per_second * trial.work.world,
         error=result.error,
         base=trial.id == report.base.id,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from backend.domain.gpu import Device
-from backend.domain.job import Job, StopMode
+from backend.domain.job import Job, JobState, StopMode
 from backend.domain.problem import ArgValue
 from backend.errors import Conflict, InvalidInput
 from backend.planning.spec import apply_changes, parse_spec
@@ -85,6 +85,10 @@ class Tuner:
     sleep: Callable[[float], None] = time.sleep
     jobs: list[str] = field(default_factory=list)
     """Ids of the jobs that were submitted, oldest first."""
+    tag: str = ""
+    """Put on every trial job, so that it can be told from other runs and leads to its search."""
+    job_of: dict[str, str] = field(default_factory=dict)
+    """Trial to the job that measured it last."""
     _stopped: bool = False
     _begun: float = 0.0
     _queued: float = 0.0
@@ -166,6 +170,8 @@ class Tuner:
         fix = build_fix(context.work, group)
         name = f"tune-{context.spec.name}-{trial.group}"
         changes: dict[str, ArgValue] = {**fix.set, "tunedeck.task": "trial", "tunedeck.name": name}
+        if self.tag:
+            changes["tunedeck.tags"] = [*context.spec.tags, self.tag]
         job = self.api.submit(apply_changes(spec_text, changes, present_names(spec_text, fix.remove)))
         self.jobs.append(job.id)
         paths = self.api.job_paths(job.id)
@@ -182,11 +188,14 @@ class Tuner:
             "id": trial.id, "changes": _trainer_changes(trial), "warm_up": warm_up, "steps": steps, "seconds": seconds,
         }  # fmt: skip
         append_line(session.paths.trials_asked, json.dumps(asked))
+        self.job_of[trial.id] = session.job
         self._tell("begin", trial.label, trial=trial, job=session.job)
         record = self._wait(session, trial.id)
         if record is None:
             job = self.api.get_job(session.job)
-            result = TrialResult(trial=trial.id, outcome=Outcome.LOST, error=job.message or job.state.value)
+            asked = job.state is JobState.CANCELLED  # a person stopped it, or we did
+            outcome = Outcome.STOPPED if asked else Outcome.LOST
+            result = TrialResult(trial=trial.id, outcome=outcome, error=job.message or job.state.value)
         else:
             result = parse_result(record, self._energy(session, record))
         search = search.add(result) if more else search.tell(result)
@@ -251,7 +260,7 @@ class Tuner:
     def _why_stopped(self, session: _Session) -> str:
         """A person's stop of the job ends the whole search; a crash only its trial."""
         job = self.api.get_job(session.job)
-        return "stopped by a person" if job.state.value == "cancelled" else ""
+        return "stopped by a person" if job.state is JobState.CANCELLED else ""
 
     def _end(self, session: _Session | None) -> None:
         """Let the job end by itself, and see that it does: the next group needs its GPUs."""
@@ -297,17 +306,20 @@ def parse_result(record: Mapping[str, object], energy: float | None = None) -> T
     try:
         outcome = Outcome(str(record["outcome"]))
         peak = record.get("peak_bytes")
+        tokens = tuple(None if value is None else int(str(value)) for value in _list(record, "tokens"))
+        counted = sum(count or 0 for count in tokens)
         return TrialResult(
             trial=str(record["id"]),
             outcome=outcome,
             error=str(record.get("error") or ""),
             step_seconds=tuple(float(str(value)) for value in _list(record, "step_seconds")),
-            tokens=tuple(None if value is None else int(str(value)) for value in _list(record, "tokens")),
+            tokens=tokens,
             padding=tuple(None if value is None else int(str(value)) for value in _list(record, "padding")),
             samples_per_step=int(str(record.get("samples_per_step") or 0)),
             peak_bytes=peak if isinstance(peak, int) else None,
             wall_seconds=float(str(record.get("wall_seconds") or 0)),
             energy_joules=energy,
+            energy_windows=(energy / counted,) if energy is not None and counted else (),
         )
     except (KeyError, ValueError) as error:
         raise InvalidInput("trials.jsonl", found=str(record)[:200], expected="a result line") from error
@@ -329,8 +341,8 @@ def _summary(trial: Trial, result: TrialResult) -> str:
 def report_table(report: TuningReport) -> str:
     """The result as a table for terminals and Markdown: measured rows, best first, then what was left out."""
     lines = [
-        "| settings | tokens/s | ± | samples/s | peak GiB | MFU | J/token | estimate tokens/s | outcome |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| settings | tokens/s | ± | samples/s | peak GiB | MFU | J/token | ± | estimate tokens/s | outcome |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in report.rows:
         result = row.result
@@ -347,6 +359,7 @@ def report_table(report: TuningReport) -> str:
                     _cell(None if result.peak_bytes is None else result.peak_bytes / (1 << 30), ".1f"),
                     _cell(row.use.of_peak if row.use else None, ".1%"),
                     _cell(row.joules_per_token, ".3f"),
+                    _cell(result.energy_spread, ".0%"),
                     _cell(row.trial.predicted.tokens_per_second * row.trial.work.world, ",.0f"),
                     result.outcome.value + (f": {result.error[:60]}" if result.error else ""),
                 )

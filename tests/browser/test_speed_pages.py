@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -133,3 +134,68 @@ def test_a_runs_speed_section_says_what_is_missing(site: Site, tab: Tab) -> None
     waiting.locator("summary").click()
     waiting.get_by_role("button", name="New run with this change").click()
     expect(tab).to_have_url(f"{site.base}/new?clone=slow")
+
+
+def test_refused_second_search_stays_said_and_leads_to_the_first(site: Site, open_page: Open, watch: Watch) -> None:
+    watch.expected = ("409",)
+    search = Searches(site.deck.api, open_gpus(site.deck.api.paths))
+    made = search.create("model_name_or_path: m\ndataset: d\ntunedeck:\n  name: first\n", 60)
+    state = search.root / made.id / "state.json"
+    record = json.loads(state.read_text())
+    state.write_text(json.dumps({**record, "created_at": 4e9}))  # is being started, as far as anybody can see
+    tab = open_page(f"{site.base}/new")
+    tab.get_by_text("Demo on the CPU, one process").click()
+    expect(tab.locator("#new-notice")).to_contain_text("is loaded")
+    tab.wait_for_function("document.querySelector('.td-new-numbers')?.textContent.includes('200')")
+    tab.get_by_role("button", name="Tune first").click()
+    refused = tab.locator(".td-new-tune-bad")
+    expect(refused).to_contain_text("at work on first")
+    tab.wait_for_timeout(3500)  # the panel asks again every 1.5 s
+    expect(refused).to_contain_text("at work on first")
+    expect(refused.get_by_role("link", name="Look at it")).to_have_attribute("href", re.compile("/tune$"))
+    state.write_text(json.dumps({**record, "state": "stopped"}))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "tag", "title", "link"),
+    [
+        ("", "host-check", "A check has no curves", "Figures on the GPUs page"),
+        ("", "tuning:t-1", "Short trials have no curves", "Its tuning search"),
+        ("/zh", "tuning:t-1", "短试验没有曲线", "所属调优搜索"),
+    ],
+)
+def test_jobs_that_are_no_training_say_where_their_figures_are(
+    site: Site, tab: Tab, prefix: str, tag: str, title: str, link: str
+) -> None:
+    job = f"no-training-{tag.partition(':')[0]}-{len(prefix)}"
+    add_job(site.deck.api, job, JobState.RUNNING, tags=(tag, "plain"), devices=())
+    tab.goto(f"{site.base}{prefix}/run?id={job}")
+    expect(tab.get_by_text(title)).to_be_visible()
+    target = "gpus" if tag == "host-check" else "tune?id=t-1"
+    expect(tab.get_by_role("link", name=link).first).to_have_attribute("href", re.compile(re.escape(target)))
+    expect(tab.locator(".td-tiles")).to_be_hidden()
+    for words in ("Clone and edit", "Compare", "克隆并编辑", "对比"):
+        expect(tab.get_by_role("link", name=words, exact=True)).to_be_hidden()
+        expect(tab.get_by_role("button", name=words, exact=True)).to_be_hidden()
+    if not prefix:
+        tab.get_by_role("button", name="Stop", exact=True).click()
+        choices = tab.get_by_role("dialog").get_by_role("radio")
+        expect(choices).to_have_count(2)  # nothing to save
+    site.deck.api.jobs.update(job, state=JobState.CANCELLED)
+
+
+def test_line_of_a_search_leads_to_the_run_that_measured_it_and_a_stopped_one_can_be_repeated(
+    site: Site, tab: Tab
+) -> None:
+    search = store_search(site, "stopped", message="stopped by a person")
+    state = Searches(site.deck.api, open_gpus(site.deck.api.paths)).root / search / "state.json"
+    record = json.loads(state.read_text())
+    record["rows"][0] |= {"job": "trial-1", "energy_spread": 0.03}
+    state.write_text(json.dumps(record))
+    tab.goto(f"{site.base}/tune?id={search}")
+    expect(tab.get_by_role("link", name="micro 4 x 1, packed 2048")).to_have_attribute(
+        "href", re.compile("run\\?id=trial-1")
+    )
+    expect(tab.locator(".td-tune-best .td-tune-energy")).to_contain_text("± 3%")
+    expect(tab.get_by_text("17 more candidates were not measured.")).to_be_visible()
+    expect(tab.get_by_role("button", name="Search again")).to_be_visible()

@@ -92,6 +92,11 @@ def test_the_page_sees_each_result_and_the_end_has_the_tuned_document(
     assert done.state == "finished" and done.gain == pytest.approx(4.0)
     assert [row.label for row in done.rows if row.best] == [done.best]
     assert sum(row.base for row in done.rows) == 1
+    assert {row.job for row in done.rows} == {"trial-0"} == set(done.jobs), (
+        "each line leads to the run that measured it"
+    )
+    spec = parse_spec((tmp_path / "queue" / "spec.yaml").read_text())
+    assert spec.tags == (f"tuning:{made.id}",)
     assert done.packs_rows and done.best_rows_per_step == pytest.approx(done.base_rows_per_step, rel=0.1)
     best = searches.best_text(made.id)
     assert "packing: true" in best and "# keep me" in best and "-tuned" in best

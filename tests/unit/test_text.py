@@ -15,6 +15,7 @@ SOURCES = [*sorted(UI.glob("static/*.js")), *sorted(UI.glob("*.py")), *sorted(UI
 BUILT = (
     "bench.column",
     "bench.part",
+    "job.part",
     "bench.profile",
     "bench.why",
     "share",

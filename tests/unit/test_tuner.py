@@ -52,6 +52,7 @@ class FakeQueue:
         job_id = f"trial-{len(self.specs)}"
         self.specs[job_id], self.states[job_id], self.read[job_id] = spec_text, JobState.RUNNING, 0
         self.job_paths(job_id).root.mkdir(parents=True)
+        (self.paths.root / "spec.yaml").write_text(spec_text)
         return self.get_job(job_id)
 
     def job_paths(self, job_id: str) -> JobPaths:
@@ -205,6 +206,7 @@ def test_stopping_the_trial_job_ends_the_search_with_what_was_measured(
     report = tuner(queue, forecaster).run(text)
     assert report.stopped == "stopped by a person"
     assert len(queue.specs) == 1
+    assert [row.result.outcome for row in report.rows if row.result and not row.tokens_per_second] == [Outcome.STOPPED]
     assert report.best is not None
 
 

@@ -296,6 +296,8 @@ def _numbers(form: Form, preview: Preview, texts: Texts) -> tuple[Number, ...]:
             accumulation=form.values.get("gradient_accumulation_steps") or 1,
             processes=facts.get("processes"),
         )
+        if form.values.get("packing"):
+            how = f"{how}; {texts['new.number.batch.packed']}"
         lines.append(Number(label=texts["new.number.batch"], value=str(batch), how=how))
     if steps := _steps(form, preview, texts):
         lines.append(steps)

@@ -1,18 +1,18 @@
 // Turns a run's series into the grid of charts: one axis, one zoom, one smoothing for all, drawn only where they can be seen.
 
 import { alarmMarkers } from "./alarms.js";
-import { rememberInAddress } from "./app.js";
+import { href, rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
 import { chartsFor, figuresOf } from "./chart_defs.js";
 import { ChartGrid } from "./chart_grid.js";
 import { h, icon, replace, show } from "./dom.js";
 import * as f from "./format.js";
 import { onState } from "./host.js";
-import { isActive, isFinal } from "./jobs.js";
+import { isActive, isFinal, partOf } from "./jobs.js";
 import { deviceCards, fetchTelemetry } from "./run_telemetry.js";
 import { appendPoints, makeSeries, stepAt } from "./series.js";
 import { t } from "./text.js";
-import { button, emptyNote, toast } from "./widgets.js";
+import { button, emptyNote, linkButton, toast } from "./widgets.js";
 
 const PIXELS = 1_200;
 const TELEMETRY_MS = 10_000;
@@ -312,12 +312,14 @@ class Charts extends ChartGrid {
     show(this.empty, !some);
     show(this.toolbar, some);
     if (some || !this.job) return;
-    const key = this.job.state === "queued" ? "queued" : isActive(this.job) ? "soon" : "never";
+    const { kind, page, query } = partOf(this.job);
+    const elsewhere = kind === "check" || kind === "trial";
+    const key = elsewhere ? kind : this.job.state === "queued" ? "queued" : isActive(this.job) ? "soon" : "never";
     const phases = key === "soon" ? phaseSteps(this.detail) : [];
     const shown = JSON.stringify([key, phases]);
     if (this.emptyKey === shown) return;
     this.emptyKey = shown;
-    replace(this.empty, emptyNote(t(`chart.none.${key}`), t(`chart.none.${key}.help`), phases.length > 0 && phaseList(phases)));
+    replace(this.empty, emptyNote(t(`chart.none.${key}`), t(`chart.none.${key}.help`), phases.length > 0 && phaseList(phases), elsewhere && linkButton(t(`job.part.${kind}`), href(page, query))));
   }
 
   onLogTail(open) {

@@ -19,8 +19,19 @@ export function modelName(job) {
 }
 
 /** "tiny-llama · LoRA · SFT · 2 processes": what kind of training this is. */
+/** What a job is when it is no training of its own: a check of cards, trials of a tuning search; or a member of a sweep. */
+export function partOf(job) {
+  const tagged = (start) => (job.tags ?? []).find((tag) => tag.startsWith(start))?.slice(start.length);
+  if ((job.tags ?? []).includes("host-check")) return { kind: "check", page: "gpus", query: {} };
+  if (tagged("tuning:")) return { kind: "trial", page: "tune", query: { id: tagged("tuning:") } };
+  if (tagged("sweep:")) return { kind: "sweep", page: "sweep", query: { id: tagged("sweep:") } };
+  return { kind: "" };
+}
+
 export function jobFacts(job) {
-  const parts = [modelName(job), word("method", job.finetuning_type), word("stage", job.stage)];
+  const { kind } = partOf(job);
+  const parts = kind === "check" ? [t("job.check")] : [modelName(job), word("method", job.finetuning_type), word("stage", job.stage)];
+  if (kind === "trial") parts.unshift(t("job.trial"));
   if (job.processes > 1) parts.push(tn("job.processes", job.processes));
   return parts.filter(Boolean).join(" · ");
 }
@@ -71,7 +82,8 @@ export function tags(job, onTag = null) {
 export function stopDialog(job) {
   const noun = (mode) => ({ value: mode, title: t(`stop.${mode}`), text: t(`stop.${mode}.help`), kind: mode === "kill" ? "bad" : "" });
   // A run already asked to stop can only be hurried; one that we did not start (no processes of ours) cannot be made to save.
-  const modes = job.state === "stopping" || job.processes === 0 ? ["no_save", "kill"] : ["save", "no_save", "kill"];
+  // A check or trials have nothing to save.
+  const modes = job.state === "stopping" || job.processes === 0 || ["check", "trial"].includes(partOf(job).kind) ? ["no_save", "kill"] : ["save", "no_save", "kill"];
   const cards = choiceCards("td-stop", modes.map(noun), modes[0]);
   return dialog({
     title: t("stop.title", { name: job.name }),

@@ -310,7 +310,7 @@ function tuneFirst(config, t) {
       const { tuning } = await post("/api/tunings", { spec_text: text, minutes: Number(minutes.value) });
       location.assign(`${root()}${config.prefix}/tune?id=${encodeURIComponent(tuning.id)}`);
     } catch (error) {
-      why.textContent = error.message;
+      replace(why, error.message, error.status === 409 && [" ", h("a", { href: `${root()}${config.prefix}/tune` }, t("new.tune.running"))]);
       why.className = "td-new-tune-bad";
     } finally {
       start.removeAttribute("aria-busy");
@@ -319,8 +319,10 @@ function tuneFirst(config, t) {
   return {
     node,
     update(view) {
-      text = view.document;
       show(node, view.ready);
+      const same = text.trim() === (view.document ?? "").trim();
+      if (same && why.textContent) return; // the panel is looked at again and again: a refusal stays
+      text = view.document;
       start.disabled = !text;
       why.className = "td-muted";
       why.textContent = t(text ? "new.tune.help" : "new.tune.secret");

@@ -8,7 +8,7 @@ import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { notesDialog } from "./notes.js";
 import { resumeDialog } from "./resume.js";
-import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
+import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, partOf, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
 import { has, lang, t, tn } from "./text.js";
 import { busyWhile, button, codeBlock, copyText, dialog, iconButton, linkButton, progressBar, statePill, toast, updatePill, updateProgress } from "./widgets.js";
 
@@ -38,7 +38,7 @@ export function runHead(id) {
     /** Number in line of a waiting run, 1 for the next; 0 when it does not wait. */
     place(number) {
       setText(parts.place, number ? t("run.place", { place: number }) : "");
-      show(parts.place, number > 0);
+      show(parts.place, number > 0 && (!detail || detail.job.state === "queued")); // two sources: the newer one counts
     },
     resume: (checkpoint) => resumeDialog(detail, checkpoint, (job) => navigate(href("run", { id: job.id }))),
   };
@@ -48,7 +48,7 @@ export function runHead(id) {
 
 function build(id) {
   const parts = {
-    title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }), place: h("p", { class: "td-note td-note-info", role: "status", hidden: true }),
+    title: h("h1", {}), pill: statePill("queued"), facts: h("p", { class: "td-muted" }), tags: h("span", { class: "td-tags" }), parent: h("span", {}), whole: h("span", {}), notes: h("p", { class: "td-notes", hidden: true }), place: h("p", { class: "td-note td-note-info", role: "status", hidden: true }),
     bar: progressBar(t("job.progress")), steps: h("strong", {}), phase: h("span", { class: "td-phase" }), share: h("span", { class: "td-muted" }), epoch: h("span", { class: "td-muted" }),
     stop: button(t("run.stop"), { kind: "danger", iconName: "stop" }), save: button(t("run.save"), { iconName: "save" }), cancel: button(t("queue.cancel"), { iconName: "close" }),
     resume: button(t("run.resume"), { iconName: "resume" }), clone: linkButton(t("run.clone"), href("new", { clone: id }), { iconName: "edit" }), tune: iconButton(t("tune.run"), "chart"), sweep: iconButton(t("sweep.run"), "sliders"),
@@ -65,7 +65,7 @@ function build(id) {
   parts.progress = h("div", { class: "td-progress" }, h("div", { class: "td-progress-line" }, parts.steps, parts.share, parts.epoch, parts.phase), parts.bar);
   parts.node = h("header", { class: "td-run-head" },
     h("div", { class: "td-run-top" },
-      h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.tags), parts.attached, parts.notes),
+      h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, parts.title, parts.pill), h("div", { class: "td-run-facts" }, parts.facts, parts.parent, parts.whole, parts.tags), parts.attached, parts.notes),
       h("div", { class: "td-actions" }, parts.stop, parts.cancel, parts.save, parts.resume, parts.clone, parts.compare, parts.tune, parts.sweep, parts.report, parts.annotate, parts.link, parts.remove)),
     parts.place, parts.ending, parts.stalled, parts.alarms, parts.progress, parts.tiles);
   return parts;
@@ -96,7 +96,7 @@ function draw(parts, detail) {
   setText(parts.title, job.name);
   updatePill(parts.pill, job.state);
   setText(parts.facts, jobFacts(job));
-  replace(parts.tags, tags(job));
+  replace(parts.tags, tags({ tags: (job.tags ?? []).filter((tag) => !/^(tuning|sweep):/.test(tag)) })); // those are links
   replace(parts.parent, parentLink(job, href));
   setText(parts.notes, job.notes);
   show(parts.notes, Boolean(job.notes));
@@ -105,15 +105,28 @@ function draw(parts, detail) {
   drawEnding(parts.ending, detail);
   drawAlarms(parts.alarms, presentAlarms(detail.events, { segments: detail.segments, lastStepAt: headline.last_step_at }));
   drawAttached(parts, detail);
+  if (job.state !== "queued") show(parts.place, false);
+  drawWhole(parts, job);
   drawProgress(parts, job, headline);
   drawNumbers(parts, job, headline);
   drawTimes(parts, detail);
 }
 
+/** A check of cards or trials of a search: no steps, no loss, nothing to clone; its figures stand elsewhere. */
+function drawWhole(parts, job) {
+  const { kind, page, query } = partOf(job);
+  if (parts.whole.dataset.shown !== `${kind} ${query?.id ?? ""}`) {
+    parts.whole.dataset.shown = `${kind} ${query?.id ?? ""}`;
+    replace(parts.whole, kind ? h("a", { href: href(page, query) }, t(`job.part.${kind}`)) : []);
+  }
+  parts.trains = kind !== "check" && kind !== "trial";
+  if (!parts.trains) for (const name of ["save", "resume", "clone", "compare", "tune", "sweep", "report"]) show(parts[name], false);
+}
+
 function drawProgress(parts, job, headline) {
   const share = jobPercent(job, headline);
   const phase = headline.phase || job.phase;
-  show(parts.progress, job.state !== "queued");
+  show(parts.progress, job.state !== "queued" && parts.trains);
   updateProgress(parts.bar, share, { active: isActive(job), state: job.state });
   setText(parts.steps, stepsText(job, headline) || (isActive(job) ? t("run.preparing") : t("run.no_steps")));
   setText(parts.share, share === null ? "" : f.percent(share, share < 10 ? 1 : 0));
@@ -123,7 +136,7 @@ function drawProgress(parts, job, headline) {
 }
 
 function drawNumbers(parts, job, headline) {
-  show(parts.tiles, job.state !== "queued");
+  show(parts.tiles, job.state !== "queued" && parts.trains);
   const loss = headline.loss ?? job.loss;
   setText(parts.values.loss, f.loss(loss));
   const lost = f.toNumber(loss);

@@ -105,6 +105,7 @@ function build(main, id) {
   page.time = h("span", { class: "td-muted" });
   page.stop = button(t("tune.stop"), { kind: "danger", iconName: "stop" });
   page.launch = button(t("tune.launch"), { kind: "primary", iconName: "running" });
+  page.repeat = button(t("tune.again"), { iconName: "resume" });
   page.edit = linkButton(t("tune.edit"), href("new", { tuned: id }), { iconName: "edit" });
   page.ending = h("div", {});
   page.tiles = h("dl", { class: "td-tiles td-tune-tiles" });
@@ -116,16 +117,20 @@ function build(main, id) {
   page.changes = h("div", {});
   page.jobs = h("p", { class: "td-muted td-tune-jobs" });
   page.whole = h("div", { hidden: true },
-    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, h("div", { class: "td-run-name" }, page.title, page.pill), page.now),
-      h("div", { class: "td-actions" }, page.launch, page.edit, page.stop)),
-    h("div", { class: "td-tune-progress" }, page.bar, page.time), page.ending, page.tiles, page.effect,
-    h("section", { class: "td-section" }, h("h2", {}, t("tune.table")), h("div", { class: "td-table-box td-cards-table" }, page.table), page.left), page.changes, page.jobs);
+    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, h("div", { class: "td-run-name td-tune-name" }, page.title, page.pill), page.now),
+      h("div", { class: "td-actions" }, page.launch, page.edit, page.repeat, page.stop)),
+    h("div", { class: "td-tune-progress" }, page.bar, page.time), page.jobs, page.ending, page.tiles, page.effect,
+    h("section", { class: "td-section" }, h("h2", {}, t("tune.table")), h("div", { class: "td-table-box td-cards-table" }, page.table), page.left), page.changes);
   main.append(h("div", { class: "td-page td-tune" },
     h("nav", { class: "td-crumbs", "aria-label": t("nav.crumbs") }, h("a", { href: href("tune") }, icon("list"), h("span", {}, t("tune.list")))), page.wait, page.whole));
   page.stop.addEventListener("click", busyWhile(page.stop, async () => {
     await post(tuningPath(id, "/stop"));
     clearTimeout(page.again);
     await page.load();
+  }));
+  page.repeat.addEventListener("click", busyWhile(page.repeat, async () => {
+    const { tuning } = await post(tuningPath(id, "/again"));
+    navigate(href("tune", { id: tuning.id }));
   }));
   page.launch.addEventListener("click", busyWhile(page.launch, async () => {
     const { job } = await post(tuningPath(id, "/launch"));
@@ -145,6 +150,7 @@ function draw(page) {
     replace(page.pill, pill(search.state));
   }
   show(page.stop, running);
+  show(page.repeat, !running);
   const ready = (search.state === "finished" || search.state === "stopped") && Boolean(search.best);
   show(page.launch, ready);
   show(page.edit, ready);
@@ -205,7 +211,7 @@ function drawRows(page, search) {
   keyed(page.body, search.rows, (row) => row.label, () => h("tr", {}), (node, row) => drawRow(node, row, most));
   show(page.table, search.rows.length > 0);
   const open = search.candidates - search.rows.length;
-  const parts = [open > 0 && tn("tune.not_tried", open), search.excluded > 0 && tn("tune.excluded", search.excluded)].filter(Boolean);
+  const parts = [open > 0 && tn(search.state === "finished" ? "tune.not_tried" : "tune.left", open), search.excluded > 0 && tn("tune.excluded", search.excluded)].filter(Boolean);
   const running = search.state === "running";
   setText(page.left, !search.rows.length ? (running ? t("tune.first") : "") : running ? (open > 0 ? tn("tune.open", open) : "") : parts.join(" "));
   for (const [name, field] of OPTIONAL) page.table.classList.toggle(`td-tune-no-${name}`, !search.rows.some((row) => Number.isFinite(row[field])));
@@ -222,10 +228,10 @@ function drawRow(node, row, most) {
   bar.firstChild.style.width = `${rate ? (100 * row.tokens_per_second) / most : 0}%`;
   const spread = Number.isFinite(row.spread) ? t("tune.spread", { value: f.percent(100 * row.spread) }) : "";
   replace(node,
-    cell("settings", h("span", { class: "td-tune-label" }, row.label), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best")), row.base && h("span", { class: "td-tag" }, t("tune.mark.base"))),
+    cell("settings", row.job ? h("a", { class: "td-tune-label", href: href("run", { id: row.job }), title: t("tune.open_job") }, row.label) : h("span", { class: "td-tune-label" }, row.label), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best")), row.base && h("span", { class: "td-tag" }, t("tune.mark.base"))),
     cell("rate", rate ? [h("span", { class: "td-tune-rate" }, h("strong", {}, f.integer(row.tokens_per_second)), h("span", { class: "td-muted" }, spread)), bar] : outcome(row)),
     cell("samples", f.number(row.samples_per_second, 3)), cell("batch", f.number(row.rows_per_step, 3)), cell("memory", f.bytes(row.peak_bytes)),
-    cell("mfu", f.percent(toPercent(row.mfu), 1)), cell("energy", energy(row.joules_per_token)), cell("estimate", f.integer(row.estimate)));
+    cell("mfu", f.percent(toPercent(row.mfu), 1)), cell("energy", energy(row.joules_per_token), Number.isFinite(row.energy_spread) && h("span", { class: "td-muted" }, ` ± ${f.percent(100 * row.energy_spread)}`)), cell("estimate", f.integer(row.estimate)));
   setAttr(node, "data-outcome", row.outcome);
 }
 
@@ -243,5 +249,6 @@ function drawChanges(page, search) {
     replace(page.changes, wanted && h("section", { class: "td-section" }, h("h2", {}, t("tune.changes")), h("p", { class: "td-muted" }, t("tune.changes.help")),
       codeBlock(changes.map(([name, value]) => `${name}: ${value}`).join("\n"), { label: "YAML" })));
   }
-  replace(page.jobs, search.jobs.length > 0 && [t("tune.jobs"), " ", search.jobs.map((job, at) => [at > 0 && " · ", h("a", { href: href("run", { id: job }) }, job)])]);
+  show(page.jobs, search.jobs.length > 0);
+  replace(page.jobs, search.jobs.length > 0 && [t(search.state === "running" ? "tune.jobs.now" : "tune.jobs"), " ", search.jobs.map((job, at) => [at > 0 && " · ", h("a", { href: href("run", { id: job }) }, job)])]);
 }

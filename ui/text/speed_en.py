@@ -40,6 +40,9 @@ TEXT: dict[str, str] = {
     "tune.open.other": "{n} more candidates; those that cannot win are left out.",
     "tune.not_tried.one": "{n} more candidate was not measured: by the model of the step it could not win.",
     "tune.not_tried.other": "{n} more candidates were not measured: by the model of the step they could not win, or the time was up.",
+    "tune.left.one": "{n} more candidate was not measured.",
+    "tune.left.other": "{n} more candidates were not measured.",
+    "tune.again": "Search again",
     "tune.excluded.one": "{n} candidate does not fit by the memory plan.",
     "tune.excluded.other": "{n} candidates do not fit by the memory plan.",
     "tune.column.settings": "Settings",
@@ -81,6 +84,8 @@ TEXT: dict[str, str] = {
     "tune.why": "why",
     "tune.changes": "What the best settings change",
     "tune.changes.help": "Everything else of the job stays as it is, comments included.",
+    "tune.jobs.now": "Trials run in:",
+    "tune.open_job": "The run that measured it",
     "tune.jobs": "Trials ran in:",
     # Speed and cost of a run
     "tab.speed": "Speed, cost",

@@ -40,6 +40,9 @@ TEXT: dict[str, str] = {
     "tune.open.other": "还有 {n} 个候选；不可能胜出的不会测量。",
     "tune.not_tried.one": "还有 {n} 个候选未测量：按步时模型它不可能胜出。",
     "tune.not_tried.other": "还有 {n} 个候选未测量：按步时模型它们不可能胜出，或时间已用完。",
+    "tune.left.one": "还有 {n} 个候选没有测量。",
+    "tune.left.other": "还有 {n} 个候选没有测量。",
+    "tune.again": "重新搜索",
     "tune.excluded.one": "按显存规划有 {n} 个候选放不下。",
     "tune.excluded.other": "按显存规划有 {n} 个候选放不下。",
     "tune.column.settings": "设置",
@@ -79,6 +82,8 @@ TEXT: dict[str, str] = {
     "tune.why": "原因",
     "tune.changes": "最佳设置改动了什么",
     "tune.changes.help": "任务的其余部分保持不变，注释也保留。",
+    "tune.jobs.now": "试验正在运行于：",
+    "tune.open_job": "测量它的运行",
     "tune.jobs": "试验运行于：",
     # 运行的速度与成本
     "tab.speed": "速度与成本",

@@ -11,6 +11,7 @@ from backend.planning.lengths import build_lengths
 from backend.planning.memory import Card
 from backend.planning.speed import SpeedContext
 from backend.planning.tuning import (
+    MOST_TRIALS,
     Outcome,
     Search,
     Trial,
@@ -164,3 +165,18 @@ def test_context_without_a_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         begin_search(replace(context(), shape=None))
     assert build_lengths([1]) is not None
+
+
+def test_without_a_card_the_step_model_rules_nothing_out() -> None:
+    search, spent = search_all(begin_search(context(card=None)), seed=1, seconds=1e6)
+    assert len(search.results) == min(MOST_TRIALS, len(search.trials)) and spent < 1e6
+    with_card, _ = search_all(begin_search(context()), seed=1, seconds=1e6)
+    assert len(with_card.results) < len(search.results)
+
+
+def test_energy_has_a_spread_once_it_was_measured_twice() -> None:
+    search = begin_search(context())
+    first = replace(measured(search.base, 1000.0), energy_joules=100.0, energy_windows=(0.10,))
+    assert first.energy_spread is None
+    (both,) = search.tell(first).add(replace(first, energy_windows=(0.12,))).results
+    assert both.energy_spread == pytest.approx(0.01 / 0.11)
