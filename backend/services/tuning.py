@@ -193,8 +193,8 @@ class Tuner:
         record = self._wait(session, trial.id)
         if record is None:
             job = self.api.get_job(session.job)
-            asked = job.state is JobState.CANCELLED  # a person stopped it, or we did
-            outcome = Outcome.STOPPED if asked else Outcome.LOST
+            ended = job.state is JobState.CANCELLED  # a person stopped it, or we did
+            outcome = Outcome.STOPPED if ended else Outcome.LOST
             result = TrialResult(trial=trial.id, outcome=outcome, error=job.message or job.state.value)
         else:
             result = parse_result(record, self._energy(session, record))
