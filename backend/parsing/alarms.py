@@ -73,7 +73,7 @@ def spell(name: str, value: Number) -> str:
         return _spell_seconds(value)
     if name.endswith("_share"):
         return f"{value:.0%}"
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def _spell_seconds(seconds: float) -> str:

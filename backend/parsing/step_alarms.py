@@ -138,7 +138,8 @@ def _lateness(
     excess = [mine - theirs for mine, theirs in zip(own, others, strict=True)]
     if not all(math.isfinite(one) for one in excess) or not whole > 0:
         return None
-    late = sum(one > STRAGGLER_SHARE / 2 * whole for one in excess) / len(steps)
+    behind = [one > STRAGGLER_SHARE / 2 * whole for one in excess]
+    late = sum(behind) / len(steps)
     if late < PERSISTENT_SHARE or median(excess) <= STRAGGLER_SHARE * whole:
         return None
     name = "wait_seconds" if form == "straggler" else "own_seconds"
@@ -149,7 +150,7 @@ def _lateness(
         "late_share": late,
         "steps": len(steps),
     }
-    return Alarm(code="straggler", form=form, severity=Severity.WARNING, step=steps[0], numbers=numbers)
+    return Alarm(code="straggler", form=form, severity=Severity.WARNING, step=steps[behind.index(True)], numbers=numbers)
 
 
 def _wait(one: StepRecord) -> float:

@@ -189,8 +189,8 @@ def _pace(watched: _Watched, progress: Progress, now: float | None) -> Iterator[
     yield from _stall(watched, progress, now)
     rows = _rows(watched.series, progress)
     yield from check_drift(rows)
-    yield from check_data(rows)
-    yield from check_stragglers(watched.tails.recent)
+    late = check_stragglers(watched.tails.recent)
+    yield from late or check_data(rows)  # all wait for that one: two alarms of one cause
 
 
 def _stall(watched: _Watched, progress: Progress, now: float | None) -> Iterator[Alarm]:

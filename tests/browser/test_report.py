@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from backend.domain.events import Alert
 from backend.domain.job import JobState
+from backend.domain.problem import Severity
 from backend.services.api import Api
 from backend.services.comparison import Comparisons
 from backend.services.views import Views
+from backend.store.events import append_event
 from tests.job_folders import add_job, open_api
 from tests.recorder_files import RecorderFiles
 from ui.report import build_report
@@ -21,6 +24,9 @@ from ui.text import Language
 pytestmark = pytest.mark.browser
 HOSTILE = "<script>window.__pwn=1</script><!-- & \u2028 {n}"
 SECRET = "hf_verysecret"
+SPIKE = Alert(
+    at=1_000_010.0, code="loss_spike", severity=Severity.WARNING, message="", step=30, numbers={"usual": 0.1, "value": 5.0}
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -109,3 +115,17 @@ def test_a_single_run_tells_its_history(open_report) -> None:  # type: ignore[no
     page.locator("summary").last.click()
     expect(page.locator("pre")).to_contain_text("learning_rate: 2e-4")
     assert SECRET not in page.content()
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "The loss jumped from 0.1 to 5."), ("zh", "损失从 0.1 跳到 5。")])
+def test_alarms_are_told_and_marked_in_the_report_of_a_run(open_report, api: Api, lang: Language, words: str) -> None:  # type: ignore[no-untyped-def]
+    append_event(api.paths.job("a").events, SPIKE)
+    page = open_report(["a"], lang)
+    expect(page.locator(".alarms li")).to_contain_text(words)
+    loss, memory = page.locator(".chart").first, page.locator(".chart").last
+    assert (loss.locator(".mark").count(), memory.locator(".mark").count()) == (1, 0)
+
+
+def test_the_alarms_of_several_runs_are_not_marked_on_shared_charts(open_report, api: Api) -> None:  # type: ignore[no-untyped-def]
+    append_event(api.paths.job("a").events, SPIKE)
+    assert open_report(["a", "b"]).locator(".mark").count() == 0

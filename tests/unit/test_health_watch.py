@@ -12,12 +12,13 @@ import pytest
 
 from backend.domain.events import Alert
 from backend.domain.job import Job, JobState
+from backend.domain.problem import Severity
 from backend.parsing.alarms import PROOFS
 from backend.services.health_watch import ALARMS, EVERY_SECONDS, HealthWatch
 from backend.store.events import append_event, load_events
 from backend.store.paths import JobPaths
 from tests.recorder_files import RecorderFiles
-from ui.text.alarms import ALARMS_EN, ALARMS_ZH
+from ui.text.alarms import ALARMS_EN, ALARMS_ZH, alarm_line
 
 JOB = Job(id="job-1", name="job-1", state=JobState.RUNNING, stage="sft")
 
@@ -312,6 +313,43 @@ def test_pauses_and_slow_first_steps_do_not_make_a_remaining_time_wrong(tmp_path
     assert HealthWatch().look(JOB, paths, files.now) == []
 
 
+def attach(paths: JobPaths, **files: str) -> None:
+    paths.attached.parent.mkdir(parents=True, exist_ok=True)
+    paths.attached.write_text(json.dumps({"source": "", "console": "", "trainer_log": "", "output": "", **files}))
+
+
+def test_two_runs_in_the_log_of_an_attached_run_are_told(tmp_path: Path) -> None:
+    paths, files = open_run(tmp_path / "job")
+    log = tmp_path / "theirs" / "trainer_log.jsonl"
+    log.parent.mkdir()
+    attach(paths, trainer_log=str(log))
+    log.write_text("".join(log_row(step + more, step + more, 5000) for step in range(5, 90, 5) for more in (300, 0)))
+    [alarm] = HealthWatch().look(JOB, paths, files.now)
+    assert (alarm.code, alarm.numbers["file"]) == ("two_writers", "trainer_log.jsonl")
+
+
+def test_two_runs_in_an_attached_console_are_told_by_their_epochs_and_copies_of_nodes_are_not(tmp_path: Path) -> None:
+    paths, files = open_run(tmp_path)
+    attach(paths, console=str(paths.console))
+    row = "{{'loss': {0}, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': {1}}}\n"
+    one = [row.format(2 - at / 50, round(at / 20, 2)) for at in range(1, 40)]
+    paths.console.write_text("".join(line for line in one for _ in range(2)))
+    assert HealthWatch().look(JOB, paths, files.now) == []
+    paths.console.write_text("".join(line for pair in zip(one[20:], one, strict=False) for line in pair))
+    [alarm] = HealthWatch().look(JOB, paths, files.now)
+    assert (alarm.code, alarm.form) == ("two_writers", "two_writers.epoch")
+
+
+def test_an_attached_run_that_may_be_evaluating_is_given_half_an_hour(tmp_path: Path) -> None:
+    paths, files = open_run(tmp_path)
+    attach(paths)
+    for step in range(10, 200, 10):
+        files.now += 20.0
+        files.write(0, "step", s=step, dt=2.0, data=None, tok=None, pad=None, mem=None)
+    assert HealthWatch().look(JOB, paths, files.now + 1500) == []
+    assert codes(HealthWatch().look(JOB, paths, files.now + 1900)) == ["stalled"]
+
+
 # -- telling ----------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +377,24 @@ def test_an_alarm_keeps_its_numbers_on_disk(tmp_path: Path) -> None:
     append_event(paths.events, alarm)
     assert load_events(paths.events) == [alarm]
     assert alarm.numbers["value"] == 5.0
+
+
+def test_a_terminal_gets_an_alarm_in_one_line_of_either_language(tmp_path: Path) -> None:
+    paths, files = open_run(tmp_path)
+    fall(files, 20)
+    continue_with(files, 21, [{"loss": 5.0}, {"loss": 0.6}])
+    [alarm] = HealthWatch().look(JOB, paths, files.now)
+    assert alarm_line("en", alarm).startswith(
+        "The loss jumped (since step 21): The loss jumped from 0.6213 to 5. One spike"
+    )
+    assert alarm_line("zh", alarm).startswith("损失突然跳升（自第 21 步起）：损失从 0.6213 跳到 5。")
+
+
+def test_an_alarm_of_an_older_version_keeps_its_sentence() -> None:
+    old = Alert(
+        at=0.0, code="loss_spike", severity=Severity.WARNING, message="", evidence="loss jumped from 1 to 9", step=3
+    )
+    assert "loss jumped from 1 to 9" in alarm_line("zh", old)
 
 
 def test_every_alarm_and_every_proof_has_words_and_the_same_numbers_in_both_languages() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.events import CheckpointSaved
+from backend.domain.events import Alert, CheckpointSaved
 from backend.domain.job import JobState
+from backend.domain.problem import Severity
 from backend.errors import Conflict, NotFound, PathRefused
 from backend.services.api import Api
 from backend.services.cursor import Cursor, parse_cursor
@@ -244,3 +245,21 @@ def test_output_folder_elsewhere_is_served_through_its_link(api: Api, views: Vie
     assert views.run("a").checkpoints[0].complete
     with pytest.raises(NotFound):
         views.output_file("a", "checkpoint-7/missing")
+
+
+def test_lists_show_the_newest_alarm_of_each_kind_and_no_notes(api: Api, views: Views) -> None:
+    paths = add_job(api, "sick")
+    add_job(api, "fine")
+    told = [
+        Alert(at=1.0, code="loss_spike", severity=Severity.WARNING, message="first", step=10),
+        Alert(at=2.0, code="grad_norm_elevated", severity=Severity.NOTE, message="a note", step=11),
+        Alert(at=3.0, code="gpu_lost", severity=Severity.ERROR, message="not about numbers"),
+    ]
+    for alert in told:
+        append_event(paths.events, alert)
+    rows = {row["id"]: row for row in views.runs("", (), 10, 0)[1]}
+    assert [alarm["step"] for alarm in rows["sick"]["alarms"]] == [10]  # type: ignore[attr-defined]
+    assert "alarms" not in rows["fine"]
+    append_event(paths.events, Alert(at=4.0, code="loss_spike", severity=Severity.WARNING, message="again", step=40))
+    (running,) = (row for row in views.state().running if row["id"] == "sick")
+    assert [alarm["step"] for alarm in running["alarms"]] == [40]  # type: ignore[attr-defined]

@@ -6,6 +6,10 @@ import { has, t, tn } from "./text.js";
 
 const MARKERS_SHOWN = 60;
 const NOTES_OPEN = 2;
+/** Charts on which an alarm of this kind can be seen; all others are about the loss and what drives it. */
+const ON_PACE = { codes: new Set(["stalled", "slow_drift", "data_starved", "straggler", "remaining_time_unreliable"]), charts: ["tokens_per_second", "seconds_per_step", "rank_seconds", "data_seconds"] };
+const ON_NUMBERS = ["loss", "eval_loss", "grad_norm", "learning_rate"];
+const LEAST = new Set(["remaining_time_unreliable"]);
 
 export const isAlarm = (event) => event.kind === "alert" && has(`alarm.${event.code}`);
 
@@ -42,18 +46,20 @@ export function alertTitle(event) {
 export function presentAlarms(events = [], { segments = [], lastStepAt = null } = {}) {
   const counting = events.filter((event) => isAlarm(event) && event.severity !== "note" && !isAbandoned(event, segments) && !(event.code === "stalled" && lastStepAt > event.at));
   const newest = [...new Map(counting.map((alarm) => [alarm.code, alarm])).values()].reverse();
-  return newest.sort((a, b) => (b.severity === "error") - (a.severity === "error"));
+  const weight = (alarm) => (alarm.severity === "error" ? 2 : Number(!LEAST.has(alarm.code)));
+  return newest.sort((a, b) => weight(b) - weight(a));
 }
 
-/** One marker a step: {kind, step, severity, lines}. */
+/** One marker a step: {kind, step, severity, lines, charts: ids of those that get a line across}. */
 export function alarmMarkers(events = [], segments = []) {
   const bySteps = new Map();
   for (const alarm of events) {
     if (!isAlarm(alarm) || alarm.severity === "note" || !Number.isInteger(alarm.step) || isAbandoned(alarm, segments)) continue;
-    const marker = bySteps.get(alarm.step) ?? { kind: "alarm", step: alarm.step, severity: "warning", lines: [] };
+    const marker = bySteps.get(alarm.step) ?? { kind: "alarm", step: alarm.step, severity: "warning", lines: [], charts: [] };
     if (alarm.severity === "error") marker.severity = "error";
     const line = t("marker.alarm", { step: f.integer(alarm.step), title: alarmTitle(alarm) });
     if (!marker.lines.includes(line)) marker.lines.push(line);
+    marker.charts.push(...(ON_PACE.codes.has(alarm.code) ? ON_PACE.charts : ON_NUMBERS));
     bySteps.set(alarm.step, marker);
   }
   return [...bySteps.values()].slice(-MARKERS_SHOWN);
@@ -79,7 +85,7 @@ export function drawAlarms(node, alarms) {
 function alarmNote(alarm) {
   const proof = alarmProof(alarm);
   return h("section", { class: `td-note td-note-${alarm.severity === "error" ? "bad" : "warn"}`, role: "status", dataset: { alarm: alarm.code } }, icon("warning"),
-    h("div", {}, h("div", { class: "td-alarm-head" }, h("strong", {}, alarmTitle(alarm)), h("span", { class: "td-muted" }, alarmSince(alarm))),
+    h("div", {}, h("div", { class: "td-alarm-head" }, h("strong", {}, alarmTitle(alarm)), " ", h("span", { class: "td-muted" }, alarmSince(alarm))),
       proof && h("p", { class: "td-alarm-proof" }, proof), h("p", {}, t(`alarm.${alarm.code}.do`))));
 }
 

@@ -186,7 +186,7 @@ export class ChartCard {
       xaxis: { ...axis, fixedrange: false, title: { text: this.context.axisTitle(), font: { size: 11, color: muted }, standoff: 4 }, hoverformat: ",~r", exponentformat: "B", separatethousands: true, ...(range ? { range, autorange: false } : { autorange: true }), uirevision: zoom, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "dot", spikecolor: muted },
       yaxis: { ...axis, ...this.yAxis() },
       yaxis2: { overlaying: "y", range: [-0.015, 1.015], visible: false, fixedrange: true },
-      shapes: [...this.context.markers().filter((marker) => RULED.has(marker.kind)).map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item))), ...(this.context.spans?.(this.chart) ?? []).map((item) => this.band(item, "warn-fill"))],
+      shapes: [...this.context.markers().filter((marker) => RULED.has(marker.kind) || marker.charts?.includes(this.chart.id)).map((marker) => this.rule(marker)), ...(this.context.ownLegend ? [] : this.odd().map((item) => this.band(item))), ...(this.context.spans?.(this.chart) ?? []).map((item) => this.band(item, "warn-fill"))],
     };
   }
 
@@ -304,7 +304,7 @@ export class ChartCard {
   }
 }
 
-const RULED = new Set(["resume", "restart", "stop", "alarm"]);
+const RULED = new Set(["resume", "restart", "stop"]);
 const ALARM_HEIGHT = 0.95;
 const MARKER_SYMBOLS = { alarm: "triangle-down", checkpoint: "triangle-up", evaluation: "diamond", resume: "triangle-right", restart: "triangle-left", stop: "square", save: "triangle-up-open", end: "circle" };
 const MARKER_COLOURS = { checkpoint: "ok", evaluation: "c2", resume: "accent", restart: "accent", stop: "warn", save: "muted", end: "muted" };

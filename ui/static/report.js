@@ -93,7 +93,7 @@ function drawCharts() {
       pictures.set(chart.id, h("div", { class: "chart" }));
       charts.append(pictures.get(chart.id));
     }
-    drawChart(pictures.get(chart.id), { title: chart.title, lines: linesOf(chart), marks: marksOf(), smoothing: chart.smooth?.length ? view.smoothing : 0, dots: Boolean(chart.dots?.includes(chart.keys[0])), format: formatOf(chart), range: view.zoom, onZoom: zoom, axisFormat });
+    drawChart(pictures.get(chart.id), { title: chart.title, lines: linesOf(chart), marks: marksOf(chart.id), smoothing: chart.smooth?.length ? view.smoothing : 0, dots: Boolean(chart.dots?.includes(chart.keys[0])), format: formatOf(chart), range: view.zoom, onZoom: zoom, axisFormat });
   }
 }
 
@@ -109,12 +109,12 @@ function linesOf(chart) {
 }
 
 /** Of one run: where its alarms began. Among several they could not be told apart. */
-function marksOf() {
+function marksOf(chart) {
   if (runs.length !== 1) return [];
   const [{ job }] = runs;
   const axis = AXES[view.axis];
   const own = series[job.id];
-  return alarmMarkers(record.details[job.id].events).map((marker) => ({
+  return alarmMarkers(record.details[job.id].events).filter((marker) => marker.charts.includes(chart)).map((marker) => ({
     x: axis ? mapSteps([marker.step], own[axis])[0] : marker.step, colour: marker.severity === "error" ? "bad" : "warn", text: marker.lines.join("\n"),
   }));
 }

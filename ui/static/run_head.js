@@ -103,7 +103,9 @@ function draw(parts, detail) {
   for (const [name, allowed] of [["stop", can.stop ?? isActive(job)], ["save", can.save], ["cancel", can.cancel], ["resume", can.resume], ["remove", can.delete]]) show(parts[name], Boolean(allowed));
   setClass(parts.resume, `td-button${job.state === "failed" || job.state === "cancelled" || job.state === "lost" ? " td-button-primary" : ""}`);
   drawEnding(parts.ending, detail);
-  drawAlarms(parts.alarms, presentAlarms(detail.events, { segments: detail.segments, lastStepAt: headline.last_step_at }));
+  const stands = isActive(job) && Number.isFinite(headline.stalled_seconds); // told above, with the time growing
+  const alarms = presentAlarms(detail.events, { segments: detail.segments, lastStepAt: headline.last_step_at });
+  drawAlarms(parts.alarms, alarms.filter((alarm) => !(stands && alarm.code === "stalled")));
   drawAttached(parts, detail);
   if (job.state !== "queued") show(parts.place, false);
   drawWhole(parts, job);
