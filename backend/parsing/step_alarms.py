@@ -150,7 +150,9 @@ def _lateness(
         "late_share": late,
         "steps": len(steps),
     }
-    return Alarm(code="straggler", form=form, severity=Severity.WARNING, step=steps[behind.index(True)], numbers=numbers)
+    return Alarm(
+        code="straggler", form=form, severity=Severity.WARNING, step=steps[behind.index(True)], numbers=numbers
+    )
 
 
 def _wait(one: StepRecord) -> float:
