@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 import math
 import os
@@ -390,7 +391,31 @@ def zero_works(work: Workload) -> list[Workload]:
     return [replace(four, zero_stage=3), replace(four, zero_stage=2)]
 
 
+def quantized_works(work: Workload) -> list[Workload]:
+    """QLoRA with bitsandbytes: 4 and 8 bit, blocks and padded rows, with and without checkpointing and double quantization."""
+    four = replace(work, accumulation=1, packing=True, cutoff=2048, micro_batch=2, liger=True, quantization_bits=4)
+    return [
+        four,
+        replace(four, liger=False, micro_batch=1),
+        replace(four, checkpointing=Checkpointing.NONE),
+        replace(work, quantization_bits=4),
+        replace(four, micro_batch=8, cutoff=2048),
+        replace(four, quantization_bits=8),
+        replace(four, quantization_bits=8, checkpointing=Checkpointing.NONE, micro_batch=1),
+        replace(four, double_quantization=False),
+    ]
+
+
+def name_of(work: Workload) -> str:
+    """The settings of a row, as tables and lookups name them."""
+    bits = f" {work.quantization_bits}-bit" if work.quantization_bits else ""
+    single = ", single quantization" if work.quantization_bits == 4 and not work.double_quantization else ""
+    return f"{work.method.value}{bits} {describe_variant(work)}{single}"
+
+
 def method_changes(work: Workload) -> dict[str, object]:
+    if work.quantization_bits:
+        return {"quantization_bit": work.quantization_bits, "double_quantization": work.double_quantization}
     if work.method is Method.FREEZE:
         return {"finetuning_type": "freeze", "freeze_trainable_layers": work.freeze_layers}
     if work.method is Method.FULL:
@@ -500,7 +525,7 @@ def measured_row(
     tokens = sum(count or 0 for count in result.tokens)
     return {
         "part": part,
-        "settings": f"{work.method.value} {describe_variant(work)}",
+        "settings": name_of(work),
         "outcome": result.outcome.value,
         "planned_gib": gib(plan.allocated),
         "planned_band_gib": [gib(value) for value in (plan.low, plan.used, plan.high)],
@@ -557,7 +582,7 @@ class Call:
         """Rows of `works` that are not there yet; False when the time was up before all were measured."""
         base = build_workload(self.spec)
         for work in works:
-            label = f"{work.method.value} {describe_variant(work)}"
+            label = name_of(work)
             if self.evidence.has(part, label):
                 continue
             if self.limit - clock() < (12 if asker.job else 50):
@@ -612,6 +637,7 @@ def run_parts(call: Call, asker: Asker, budget: float) -> None:
         ("lengths", lambda: call.measure(asker, "lengths", other_lengths(context.work), steps=3, seconds=6)),
         ("advice", lambda: call.measure(asker, "advice", unmeasured(evidence, lora), steps=4, seconds=6)),
         ("methods", lambda: call.measure(asker, "methods", other_methods(context.work), steps=3, seconds=8)),
+        ("quantized", lambda: run_quantized(call, asker, context)),
         ("zero", lambda: run_zero(call, asker, context)),
         ("host check", lambda: run_host_check(call)),
     ]
@@ -628,7 +654,7 @@ def run_parts(call: Call, asker: Asker, budget: float) -> None:
 
 def unmeasured(evidence: Evidence, works: Sequence[Workload]) -> list[Workload]:
     known = rates(evidence.rows)
-    wanted = [work for work in works if f"{work.method.value} {describe_variant(work)}" not in known]
+    wanted = [work for work in works if name_of(work) not in known]
     return list(dict.fromkeys(wanted))
 
 
@@ -717,6 +743,14 @@ def run_pairs(call: Call, asker: Asker, context: SpeedContext) -> bool:
     ):
         done = done and call.measure(asker, f"pairs-{turn}", works, steps=steps, seconds=9)
     return done
+
+
+def run_quantized(call: Call, asker: Asker, context: SpeedContext) -> bool:
+    """QLoRA where bitsandbytes is there; without it the part is done and its rows are missing."""
+    if importlib.util.find_spec("bitsandbytes") is None or gpu_memory() is None:
+        say("no bitsandbytes: QLoRA is not measured")
+        return True
+    return call.measure(asker, "quantized", quantized_works(context.work), steps=3, seconds=8)
 
 
 def run_zero(call: Call, asker: Asker, context: SpeedContext) -> bool:
@@ -825,7 +859,7 @@ def gain_table(setting: Setting, rows: Sequence[Mapping[str, object]]) -> list[d
     paired = rates(rows, ["pairs"])
     known, table = rates(rows, ["grid", "lengths", "advice", "methods", "zero"]), []
     for start, advice, after in advised(setting):
-        names = [f"{work.method.value} {describe_variant(work)}" for work in (start, after)]
+        names = [name_of(work) for work in (start, after)]
         found = paired if all(name in paired for name in names) else known
         if not all(name in found for name in names):
             continue
