@@ -849,7 +849,11 @@ def tuner_summary(
         "grid_size": len(grid),
         "grid_best": grid_best,
         "grid_best_tokens_per_second": everything.get(grid_best) if grid_best else None,
-        "share_of_grid_best": round(own / everything[grid_best], 4) if own and grid_best else None,
+        "share_of_grid_best": 1.0
+        if best == grid_best
+        else round(own / everything[grid_best], 4)
+        if own and grid_best
+        else None,
         "times_defaults": round(own / everything[base], 3) if own and everything.get(base) else None,
     }
 

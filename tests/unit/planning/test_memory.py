@@ -1,4 +1,7 @@
+import json
+import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,9 @@ from backend.planning.memory import (
 )
 from backend.planning.model_shape import ModelShape
 from backend.planning.workload import Attention, Checkpointing, Method, Workload
+
+MEASURED = Path(__file__).parents[2] / "data" / "memory" / "h200.json"
+"""Peaks of torch on one H200 with an 8B Llama (docs/evidence/one-h200.md, third run): settings, longest row met, GiB."""
 
 H200 = Card(capacity_bytes=143_771 << 20)
 
@@ -150,3 +156,18 @@ def test_unknown_architecture_widens_the_band_and_says_why() -> None:
     sure_plan, unsure_plan = plan_memory(eight_billion(), PACKED), plan_memory(unsure, PACKED)
     assert unsure_plan.high - unsure_plan.low > 2 * (sure_plan.high - sure_plan.low)
     assert "counted as a Llama-like decoder" in unsure_plan.doubts
+
+
+def test_plan_meets_the_peaks_measured_on_a_real_card() -> None:
+    errors = {}
+    for row in json.loads(MEASURED.read_text()):
+        given = row["work"]
+        kinds = {"method": Method, "attention": Attention, "checkpointing": Checkpointing}
+        work = Workload(**given | {name: kind(given[name]) for name, kind in kinds.items() if name in given})
+        plan = plan_memory(eight_billion(), work, build_lengths([row["longest"]] * 8), H200)
+        errors[str(given)] = plan.allocated / (row["measured_gib"] * GIB) - 1
+    worst = max(errors, key=lambda name: abs(errors[name]))
+    assert len(errors) >= 35
+    assert statistics.median(map(abs, errors.values())) < 0.005
+    assert abs(errors[worst]) < 0.07, worst
+    assert min(errors.values()) > -0.015, "a plan that is too small runs out of memory"
