@@ -7,6 +7,7 @@ a folder that is complete is left alone. Nothing is downloaded.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import fcntl
 import hashlib
@@ -46,10 +47,9 @@ class Question:
 
 def main(arguments: Sequence[str]) -> int:
     """Make the folder unless it is complete; prints what was done."""
-    if len(arguments) != 1:
-        print("usage: make_demo.py FOLDER", file=sys.stderr)
-        return 2
-    target = Path(arguments[0]).absolute()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    target = parser.parse_args(arguments).folder.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -221,8 +221,11 @@ class Api:
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec_text: str) -> Job:
-        """Check, store and queue a job. Raises InvalidInput, SpecRejected (with all problems), StoreFault."""
+    def submit(self, spec_text: str, changes: Mapping[str, ArgValue] | None = None) -> Job:
+        """Check, store and queue a job, with `changes` over what the text says. Raises InvalidInput, SpecRejected (with all
+        problems), StoreFault."""
+        if changes:
+            spec_text = apply_changes(spec_text, changes)
         spec = parse_spec(spec_text)
         if not spec.environment or spec.environment == "default":
             self._describe_first(spec)
@@ -380,8 +383,8 @@ class Api:
         return apply_changes(text, wanted, absent)
 
     def last_checkpoint(self, job_id: str) -> str:
-        """Folder name of the newest complete checkpoint. Raises Conflict when there is none."""
-        saved = saved_checkpoints(self.read_events(job_id))
+        """Folder name of the newest complete checkpoint. Raises NotFound without such a job, Conflict without a checkpoint."""
+        saved = saved_checkpoints(load_events(self.job_paths(job_id).events))
         if not saved:
             raise Conflict("The job has no complete checkpoint to resume from.")
         return list(saved)[-1]
