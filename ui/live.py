@@ -163,7 +163,7 @@ class RunChannel(Channel):
         self.cursor = update.cursor
         gpus = {"gpus": await run_in_threadpool(self.views.gpu_readings)}
         open_line = {} if update.log is None else {"open": update.log.open}
-        same = self._changed({**gpus, "open": open_line})
+        same = self._changed({**gpus, "open": open_line, "reading": update.reading})
         same |= self._changed_fields({"job": update.job, "headline": _fields_of(update.headline)})
         once = message_of(update)
         if "open" not in same and "log" in once and update.log is not None and not update.log.lines:
@@ -192,7 +192,7 @@ class RunChannel(Channel):
             since = replace(since, log=log_offset)
         update = await run_in_threadpool(self.views.update, self.job_id, since, self.cursor)
         gpus = await run_in_threadpool(self.views.gpu_readings)
-        return {"job": update.job, "headline": update.headline, "gpus": gpus, **message_of(update)}
+        return {**everything_of(update), "gpus": gpus, **message_of(update)}
 
 
 class HomeChannel(Channel):
@@ -270,6 +270,12 @@ class Hub:
         if not channel.users:
             del self._channels[job_id]
             self._tasks.pop(job_id).cancel()
+
+
+def everything_of(update: Update) -> Message:
+    """What a reader has to know who has seen none of it."""
+    reading = {} if update.reading is None else {"reading": update.reading}
+    return {"job": update.job, "headline": update.headline, **reading}
 
 
 def message_of(update: Update) -> Message:

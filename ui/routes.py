@@ -34,7 +34,7 @@ from backend.services.log_search import LEVELS, LogQuery
 from backend.services.views import Series, Views, job_row
 from ui.downloads import Gate, send
 from ui.encoding import curves_record, encode
-from ui.live import NOT_SIGNED_IN, Hub, message_of
+from ui.live import NOT_SIGNED_IN, Hub, everything_of, message_of
 from ui.text.diagnosis_zh import DIAGNOSIS_ZH
 
 VERSION = "0.1.0"
@@ -91,7 +91,7 @@ def read_router(views: Views) -> APIRouter:
 
     @router.get("/runs/{job_id}")
     def run(request: Request, job_id: str) -> Response:
-        return answer(request, views.run(job_id))
+        return answer(request, views.run(job_id, sampled=True))
 
     @router.get("/runs/{job_id}/diagnosis")
     def diagnosis(request: Request, job_id: str, lang: str = "en") -> Response:
@@ -117,13 +117,13 @@ def read_router(views: Views) -> APIRouter:
         if 0 < px < LEAST_POINTS:
             raise InvalidInput("px", found=str(px), expected=f"{LEAST_POINTS} to 20000, or 0 for every point")
         wanted = [key for key in keys.split(",") if key]
-        return answer(request, series_record(views.series(job_id, wanted, first, to, px)))
+        return answer(request, series_record(views.series(job_id, wanted, first, to, px, sampled=True)))
 
     @router.get("/runs/{job_id}/since")
     def since(request: Request, job_id: str, c: str = "") -> Response:
         update = views.update(job_id, parse_cursor(c))
         gpus = views.gpu_readings()
-        parts = {"job": update.job, "headline": update.headline, "gpus": gpus, **message_of(update)}
+        parts = {**everything_of(update), "gpus": gpus, **message_of(update)}
         return answer(request, {"c": str(update.cursor), **parts})
 
     @router.get("/runs/{job_id}/log")
@@ -168,6 +168,7 @@ def series_record(found: Series) -> dict[str, object]:
         "series": curves_record(found.series),
         "markers": found.markers,
         "span": found.span,
+        "reading": found.reading,
     }
 
 

@@ -21,7 +21,8 @@ from backend.planning.sweeping import Range, Trace, Values, build_combinations, 
 from backend.services.api import Api
 from backend.services.headline import number_or_word
 from backend.store.files import read_json, write_json
-from backend.store.series import RunSeries, SeriesCache
+from backend.store.series import RunSeries
+from backend.store.series_cache import SeriesCache
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 _SPAN = re.compile(r"([-+0-9.eE]+)\.\.([-+0-9.eE]+)(:log)?")
@@ -205,9 +206,7 @@ class Sweeps:
         )
 
     def _run(self, job: Job) -> RunSeries:
-        run = self.cache.open(self.api.paths.job(job.id).recorder)
-        run.refresh(ended=job.state.is_final)
-        return run
+        return self.cache.open(self.api.paths.job(job.id).recorder, ended=job.state.is_final)
 
     def _jobs(self, sweep: Sweep) -> list[Job]:
         """Those that were not deleted."""

@@ -33,7 +33,8 @@ from backend.services.log_windows import LogView, LogWindows
 from backend.services.profile import StepProfile, load_profile, read_table
 from backend.store.columns import Curve, decimate
 from backend.store.paths import JobPaths
-from backend.store.series import Marker, RunSeries, Segment, SeriesCache
+from backend.store.series import Marker, RunSeries, Segment
+from backend.store.series_cache import Look, SeriesCache
 from backend.store.step_table import RANK_SECONDS
 from backend.store.tail import end_of_lines
 
@@ -68,6 +69,8 @@ class Series:
     series: Mapping[str, CurveView]
     markers: tuple[Marker, ...]
     span: tuple[int, int] | None
+    reading: float | None = None
+    """Share of the records read so far, while the curves are those of a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,8 @@ class RunDetail:
     skipped_records: int
     attached: Attachment | None = None
     """Where the files of a run lie that Tunedeck did not start."""
+    reading: float | None = None
+    """Share of the records read so far, while figures and segments are those of a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +160,7 @@ class Update:
     log: LogView | None
     checkpoints: tuple[Checkpoint, ...] | None
     can: Can | None
+    reading: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +236,7 @@ class Views:
         )
 
     def _running_row(self, job: Job) -> JobRow:
-        run = self.open_run(job)
+        run = self.look_at(job).run
         losses = run.curves(["loss"]).get("loss")
         spark = [] if losses is None else decimate(losses, SPARK_POINTS).y.tolist()
         return {**self._listed(job), "headline": build_headline(job, run.progress(), self.clock()), "spark": spark}
@@ -256,9 +262,11 @@ class Views:
 
     # -- one run ------------------------------------------------------------------------------------------------------
 
-    def run(self, job_id: str) -> RunDetail:
+    def run(self, job_id: str, *, sampled: bool = False) -> RunDetail:
+        """`sampled`: figures of a long run that is being read are estimates, instead of waited for."""
         job, paths = self._job(job_id)
-        run = self.open_run(job)
+        look = self.look_at(job, sampled=sampled)
+        run = look.run
         checkpoints = self._checkpoints(job, run)
         return RunDetail(
             job=job_row(job),
@@ -273,6 +281,7 @@ class Views:
             can=self._can(job, checkpoints),
             skipped_records=run.skipped,
             attached=load_attachment(paths),
+            reading=look.share,
         )
 
     def headline(self, job: Job) -> Headline:
@@ -298,13 +307,17 @@ class Views:
         first: int | None = None,
         last: int | None = None,
         points: int = 1500,
+        *,
+        sampled: bool = False,
     ) -> Series:
         """Curves between two steps (both included); no `keys`: all but those of single ranks; `points` 0: every point.
 
+        `sampled`: whole curves of a long run that is being read are those of a sample, instead of waited for.
         `energy_kwh` (kWh used until a step) is there only when it is asked for by name and every device was measured.
         """
         job, paths = self._job(job_id)
-        run = self.open_run(job)
+        look = self.look_at(job, sampled=sampled and points > 0 and first is None and last is None)
+        run = look.run
         with run.lock:
             mark, names, markers = run.mark(), run.names(), tuple(run.markers)
             curves = run.curves(_wanted(keys, names))
@@ -318,6 +331,7 @@ class Views:
             series=shown,
             markers=tuple(sorted(markers, key=lambda marker: (marker.step, marker.at))),
             span=(int(min(low for low, _ in ends)), int(max(high for _, high in ends))) if ends else None,
+            reading=look.share,
         )
 
     def update(self, job_id: str, since: Cursor | None, until: Cursor | None = None) -> Update:
@@ -326,7 +340,8 @@ class Views:
         `until`: up to this place, which another reader has reached; None: up to now.
         """
         job, paths = self._job(job_id)
-        run = self.open_run(job)
+        look = self.look_at(job)
+        run = look.run
         with run.lock:
             mark = until.mark if until else run.mark()
             rows = run.changes(since.mark, mark) if since else None
@@ -349,6 +364,7 @@ class Views:
             log=None if reset else log,
             checkpoints=checkpoints,
             can=None if checkpoints is None else self._can(job, checkpoints),
+            reading=look.share,
         )
 
     def _log_since(self, path: Path, offset: int, until: int | None) -> LogView | None:
@@ -424,11 +440,14 @@ class Views:
         return self.api.get_job(job_id), self.api.job_paths(job_id)
 
     def open_run(self, job: Job) -> RunSeries:
-        run = self.cache.open(self.api.paths.job(job.id).recorder)
-        run.refresh(ended=job.state.is_final)
-        if job.state.is_final:
-            self.cache.keep(run)
-        return run
+        """Everything the run has recorded, however long reading it takes."""
+        return self.cache.open(self.api.paths.job(job.id).recorder, ended=job.state.is_final)
+
+    def look_at(self, job: Job, *, sampled: bool = True) -> Look:
+        """What can be shown of it at once: of a long run that was never read a sample, if `sampled`."""
+        if not sampled:
+            return Look(run=self.open_run(job))
+        return self.cache.look(self.api.paths.job(job.id).recorder, ended=job.state.is_final)
 
     def _can(self, job: Job, checkpoints: Sequence[Checkpoint]) -> Can:
         """Of an attached run only a known, living process can be stopped; saving and resuming would need our own plan."""

@@ -14,6 +14,8 @@ import orjson
 CHUNK = 192 << 10
 """Small enough that the objects of one chunk stay in the processor's cache: four times faster than the file at once."""
 HEAD = 64
+BEFORE = 64
+"""Bytes ahead of the place reached that prove the file to be the one read so far: every record tells its own time."""
 
 Record = dict[str, object]
 
@@ -32,6 +34,26 @@ class RecordFile:
         self._last: tuple[int, int, int] = (0, 0, 0)
         self._head = b""
         self._half = b""
+        self._before = b""
+
+    def unread_bytes(self) -> int:
+        """What reading on would read; all of a file that is another one now."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return 0
+        same = status.st_ino == self._last[0] and status.st_size >= self.offset
+        return status.st_size - self.offset if same else status.st_size
+
+    def skip_to(self, offset: int) -> None:
+        """Go on from byte `offset`, the beginning of a line, as if everything before had been read."""
+        with self.path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            head = os.pread(file.fileno(), HEAD, 0)
+            self._before = os.pread(file.fileno(), min(BEFORE, offset), max(0, offset - BEFORE))
+        self.offset, self._half = offset, b""
+        self._head = head if len(head) == HEAD else b""
+        self._last = (status.st_ino, -1, -1)
 
     @classmethod
     def near_end(cls, path: Path, tail_bytes: int) -> RecordFile:
@@ -60,6 +82,7 @@ class RecordFile:
             file.seek(self.offset)
             while chunk := file.read(CHUNK):
                 self.offset += len(chunk)
+                self._before = chunk[-BEFORE:] if len(chunk) >= BEFORE else (self._before + chunk)[-BEFORE:]
                 whole, feed, rest = (self._half + chunk).rpartition(b"\n")
                 self._half = rest
                 if feed:
@@ -69,17 +92,25 @@ class RecordFile:
         """Where it stands, as JSON."""
         return {
             "offset": self.offset, "skipped": self.skipped, "last": list(self._last),
-            "head": self._head.hex(), "half": self._half.hex(),
+            "head": self._head.hex(), "half": self._half.hex(), "before": self._before.hex(),
         }  # fmt: skip
 
     def restore(self, record: Mapping[str, Any]) -> bool:
-        """Go on from a described place; False when the file is not the very one that was described."""
-        status = self.path.stat()
-        if record["last"] != [status.st_ino, status.st_size, status.st_mtime_ns]:
-            return False
-        self.offset, self.skipped = int(record["offset"]), int(record["skipped"])
-        self._last = (status.st_ino, status.st_size, status.st_mtime_ns)
-        self._head, self._half = bytes.fromhex(record["head"]), bytes.fromhex(record["half"])
+        """Go on from a described place; False when the file is not the one that was described, or that one grown since."""
+        with self.path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            inode, size, changed = record["last"]
+            grown = status.st_ino == inode and status.st_size > size
+            if not grown and [status.st_ino, status.st_size, status.st_mtime_ns] != record["last"]:
+                return False
+            self._head, self._half = bytes.fromhex(record["head"]), bytes.fromhex(record["half"])
+            self._before = bytes.fromhex(record["before"])
+            self.offset, self.skipped = int(record["offset"]), int(record["skipped"])
+            self._last = (inode, size, changed)
+            try:
+                self._check(file, status)
+            except Replaced:
+                return False
         return True
 
     def _check(self, file: FileIO, status: os.stat_result) -> None:
@@ -89,23 +120,32 @@ class RecordFile:
         head = file.read(len(self._head) or HEAD)
         if self._head and head != self._head:
             raise Replaced(str(self.path))
+        if os.pread(file.fileno(), len(self._before), self.offset - len(self._before)) != self._before:
+            raise Replaced(str(self.path))
         self._head = head if len(head) == HEAD else b""
 
     def _parse(self, lines: bytes) -> list[Record]:
-        try:
-            records = orjson.loads(b"[" + lines.replace(b"\n", b",") + b"]")
-            if set(map(type, records)) == {dict}:
-                return list(records)
-        except orjson.JSONDecodeError:
-            pass
-        return [record for line in lines.split(b"\n") if (record := self._parse_line(line)) is not None]
+        records, skipped = parse_lines(lines)
+        self.skipped += skipped
+        return records
 
-    def _parse_line(self, line: bytes) -> Record | None:
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            record = None
-        if isinstance(record, dict):
-            return record
-        self.skipped += bool(line.strip())
+
+def parse_lines(lines: bytes) -> tuple[list[Record], int]:
+    """Whole lines, the last without its end, and how many of them were no JSON object."""
+    try:
+        records = orjson.loads(b"[" + lines.replace(b"\n", b",") + b"]")
+        if set(map(type, records)) == {dict}:
+            return list(records), 0
+    except orjson.JSONDecodeError:
+        pass
+    found = [_parse_line(line) for line in lines.split(b"\n") if line.strip()]
+    whole = [record for record in found if record is not None]
+    return whole, len(found) - len(whole)
+
+
+def _parse_line(line: bytes) -> Record | None:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
         return None
+    return record if isinstance(record, dict) else None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, compress
 from math import isfinite
@@ -108,6 +107,8 @@ _STEP_CELLS = itemgetter(*FIELDS)
 
 WORTH_A_COPY = 50_000
 """Steps and logged rows from which reading takes longer than a blink."""
+LEAST_GROWTH_BYTES = 16 << 20
+"""Of a living run's files since its last copy: a tenth of a second of reading."""
 
 
 class StaleCopy(Exception):
@@ -135,24 +136,31 @@ class RunSeries:
         self._segment_of: dict[int, int] = {}
         self._seen: dict[int, set[str]] = {}
         self._late = 0
-        self._copied: list[dict[str, object]] = []
+        self._copied_bytes = 0
 
     # -- a copy of what was read --------------------------------------------------------------------------------------
 
-    def save(self, folder: Path) -> None:
-        """Keep a copy of an ended run that is worth it, once for each state of its files."""
+    def needs_copy(self, *, ended: bool) -> bool:
+        """Whether a copy would spare much reading: of an ended run what it lacks, of a living one half as much again."""
         with self.lock:
-            waiting = any(rows for segment in self.segments for rows in segment.waiting.rows.values())
-            state = [file.describe() for file in self._files.values()]
-            if waiting or self.steps.size + self.logs.size < WORTH_A_COPY or state == self._copied:
-                return
-            self._copied = state
+            offset = sum(file.offset for file in self._files.values())
+            least = 1 if ended else max(LEAST_GROWTH_BYTES, self._copied_bytes // 2)
+            return self.steps.size + self.logs.size >= WORTH_A_COPY and offset - self._copied_bytes >= least
+
+    def save(self, folder: Path) -> None:
+        """Keep a copy of what was read. Others may go on reading meanwhile: the arrays handed out never change."""
+        with self.lock:
             columns = {f"steps:{name}": values for name, values in self.steps.columns().items()}
             columns |= {f"logs:{name}": values for name, values in self.logs.columns().items()}
-            save_copy(folder, self.recorder, columns, self._describe())
+            for segment in self.segments:
+                for rank, rows in segment.waiting.rows.items():
+                    columns[f"waiting:{segment.index}:{rank}"] = np.concatenate(rows).ravel()
+            meta = self._describe()
+            self._copied_bytes = sum(file.offset for file in self._files.values())
+        save_copy(folder, self.recorder, columns, meta)
 
     def load_saved(self, folder: Path) -> bool:
-        """Start from the copy instead of the files; False when there is none of their present state."""
+        """Start from the copy instead of the files; False when there is none of these files."""
         with self.lock:
             found = load_copy(folder, self.recorder)
             if found is None:
@@ -185,7 +193,7 @@ class RunSeries:
             if not file.restore(meta["files"][str(rank)]):
                 raise StaleCopy
         self._files = files
-        self._copied = [file.describe() for file in files.values()]
+        self._copied_bytes = sum(file.offset for file in files.values())
         self._late = int(meta["late"])
         self._segment_of = {int(rank): int(index) for rank, index in meta["segment_of"].items()}
         self._seen = {int(rank): set(kinds) for rank, kinds in meta["seen"].items()}
@@ -193,28 +201,55 @@ class RunSeries:
         self.segments = [_restore_segment(record) for record in meta["segments"]]
         self.steps.restore(_part(columns, "steps:"))
         self.logs.restore(_part(columns, "logs:"), int(meta["logs"]))
+        for place, rows in _part(columns, "waiting:").items():
+            index, rank = map(int, place.split(":"))
+            self.segments[index].waiting.add(rank, rows.reshape(-1, len(FIELDS)))
 
     # -- reading the files --------------------------------------------------------------------------------------------
 
-    def refresh(self, *, ended: bool = False) -> None:
-        """Take in what was appended since the last call. `ended`: the job is over, no rank will report any more."""
+    def refresh(self, *, ended: bool = False, between: Callable[[], None] = lambda: None) -> None:
+        """Take in what was appended since the last call. `ended`: the job is over, no rank will report any more.
+
+        `between` is called after every portion of the files (some 200 kB).
+        """
         with self.lock:
             try:
-                self._read_files()
+                self._read_files(between)
             except Replaced:
                 self._empty()
-                self._read_files()
+                self._read_files(between)
             for segment in self.segments:
                 self._merge(segment, ended)
 
-    def _read_files(self) -> None:
-        for path in self.recorder.glob("rank-*.jsonl"):
-            number = path.stem.removeprefix("rank-")
-            if number.isdigit() and int(number) not in self._files:
-                self._files[int(number)] = RecordFile(path)
+    def unread_bytes(self) -> int:
+        """What the next `refresh` will read; waits for nobody who reads now."""
+        known = dict(self._files)
+        files = [known.get(rank) or RecordFile(path) for rank, path in self._paths().items()]
+        return sum(file.unread_bytes() for file in files)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(file.offset for file in tuple(self._files.values()))
+
+    def take_sample(self, files: Mapping[int, RecordFile], records: Mapping[int, list[Record]]) -> None:
+        """Begin with some of the records of each rank; the files stand at their ends. Sums over steps become estimates."""
+        with self.lock:
+            self._files = dict(files)
+            self.steps.is_sample = True
+            for rank in sorted(records):
+                self._take_chunk(rank, records[rank])
+
+    def _read_files(self, between: Callable[[], None]) -> None:
+        for rank, path in self._paths().items():
+            self._files.setdefault(rank, RecordFile(path))
         for rank, file in sorted(self._files.items()):
             for records in file.read_new():
                 self._take_chunk(rank, records)
+                between()
+
+    def _paths(self) -> dict[int, Path]:
+        found = {path.stem.removeprefix("rank-"): path for path in self.recorder.glob("rank-*.jsonl")}
+        return {int(number): path for number, path in found.items() if number.isdigit()}
 
     def _take_chunk(self, rank: int, records: list[Record]) -> None:
         kinds = [str(record.get("k")) for record in records]
@@ -520,38 +555,6 @@ class RunSeries:
             if segment.begin_step is not None:
                 highest = min(highest, segment.begin_step)
         return np.concatenate(kept[::-1])
-
-
-class SeriesCache:
-    """RunSeries by recorder folder, the least recently used dropped above `budget_bytes` of columns."""
-
-    def __init__(self, budget_bytes: int = 256 << 20, *, copies: Path | None = None) -> None:
-        """`copies`: folder for copies of ended runs; None: every run is read from its files."""
-        self.budget_bytes = budget_bytes
-        self.copies = copies
-        self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def open(self, recorder: Path) -> RunSeries:
-        with self._lock:
-            run = self._runs.pop(recorder, None) or self._first(recorder)
-            self._runs[recorder] = run
-            used = sum(other.memory_bytes for other in self._runs.values())
-            while used > self.budget_bytes and len(self._runs) > 1:
-                _, dropped = self._runs.popitem(last=False)
-                used -= dropped.memory_bytes
-            return run
-
-    def _first(self, recorder: Path) -> RunSeries:
-        run = RunSeries(recorder)
-        if self.copies is not None:
-            run.load_saved(self.copies)
-        return run
-
-    def keep(self, run: RunSeries) -> None:
-        """An ended run will be opened faster next time."""
-        if self.copies is not None:
-            run.save(self.copies)
 
 
 def _describe_segment(segment: Segment) -> Meta:

@@ -1,7 +1,7 @@
-"""The columns of an ended run in, one file of numbers and one of names out, and back: opened in milliseconds, not read again.
+"""The columns of a run in, one file of numbers and one of names out, and back: opened in milliseconds, not read again.
 
-A copy counts only while every recorder file is the very one that was read (inode, size, time of change). It may be deleted at
-any time. The numbers are mapped, not loaded: the system brings in what a chart asks for.
+A copy counts only while every recorder file is the very one that was read (inode, size, time of change), or that one grown
+since (its beginning, and the bytes up to where it was read). It may be deleted at any time. The numbers are mapped, not loaded: the system brings in what a chart asks for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from backend.store.columns import Floats
 
-VERSION = 1
+VERSION = 2
 Meta = dict[str, Any]
 """JSON of our own making: what `RunSeries.describe` gives."""
 

@@ -63,6 +63,8 @@ class StepTable:
     def __init__(self) -> None:
         self._columns = {name: Column() for name in _BASE}
         self.ranks: dict[int, Column] = {}
+        self.is_sample = False
+        """Only some steps are known: each stands for those since the one before it."""
 
     @property
     def size(self) -> int:
@@ -105,10 +107,16 @@ class StepTable:
         complete = len(taken) >= expected
         sums = grid[:, :, 4:6].sum(axis=0) if complete else np.full((len(steps), 2), np.nan)
         before = self.size
-        values = (*highest[:, :4].T, *sums.T, highest[:, 6], tokens_before + np.cumsum(sums[:, 0]))
+        total = self._estimated_total(steps, sums[:, 0]) if self.is_sample else np.cumsum(sums[:, 0])
+        values = (*highest[:, :4].T, *sums.T, highest[:, 6], tokens_before + total)
         for column, column_values in zip(self._columns.values(), values, strict=True):
             column.extend(column_values)
         self._append_ranks(dict(zip(taken, grid[:, :, 2], strict=True)), before, len(steps))
+
+    def _estimated_total(self, steps: Floats, tokens: Floats) -> Floats:
+        before = self.column("step")[-1] if self.size else 0.0
+        known = np.nancumsum(tokens * np.maximum(1.0, np.diff(steps, prepend=before)))
+        return known if np.isfinite(tokens).any() else np.full(len(steps), np.nan)
 
     def _append_ranks(self, seconds: dict[int, Floats], before: int, count: int) -> None:
         for rank in seconds:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from backend.store.columns import Curve
-from backend.store.series import Mark, RunSeries, SeriesCache
+from backend.store.series import Mark, RunSeries
+from backend.store.series_cache import SeriesCache
 from backend.store.step_table import MAX_LAG
 from tests.recorder_files import RecorderFiles
 
@@ -286,7 +287,6 @@ def test_cache_drops_the_least_recently_used_run(tmp_path: Path) -> None:
     runs = {}
     for name in "abc":
         runs[name] = cache.open(tmp_path / name)
-        runs[name].refresh()
     assert cache.open(tmp_path / "c") is runs["c"]
     assert cache.open(tmp_path / "a") is not runs["a"]
 
@@ -344,9 +344,7 @@ def copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecorderFiles
         files.step(step, loss=2 / step)
     files.finish(20)
     cache = SeriesCache(copies=folder / "copies")
-    run = cache.open(folder / "recorder")
-    run.refresh(ended=True)
-    cache.keep(run)
+    cache.open(folder / "recorder", ended=True)
     return files, cache
 
 
@@ -381,19 +379,20 @@ def test_a_copy_is_the_run_and_goes_on_with_its_files(tmp_path: Path, monkeypatc
     assert again.curves(["loss"])["loss"].y[-1] == 9.0
 
 
-@pytest.mark.parametrize("harm", ["append", "rewrite", "cut numbers", "break names", "new rank"])
+@pytest.mark.parametrize("harm", ["rewrite", "rewrite longer", "change a value", "cut numbers", "break names", "new rank"])
 def test_a_copy_of_other_files_or_a_broken_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     files, _ = copied(tmp_path, monkeypatch)
     numbers, names = sorted((tmp_path / "copies").iterdir())
+    lines = files.path(0).read_text().splitlines(keepends=True)
     match harm:
-        case "append":
-            files.step(21)
         case "rewrite":
-            text = files.path(0).read_text()
-            files.path(0).unlink()
-            files.path(0).write_text(text)
+            files.path(0).write_text("".join(lines[:5] + lines[:-5]))
+        case "rewrite longer":
+            files.path(0).write_text("".join(lines + [lines[-1].replace("done", "phase")]).replace('"ok":true', '"ok":1234'))
+        case "change a value":
+            files.path(0).write_text("".join(lines).replace('"loss":0.25', '"loss":0.75'))
         case "cut numbers":
             numbers.write_bytes(numbers.read_bytes()[:-8])
         case "break names":
@@ -402,16 +401,60 @@ def test_a_copy_of_other_files_or_a_broken_one_is_not_used(
             files.path(2).write_text("{}\n")
     again = RunSeries(tmp_path / "recorder")
     assert not again.load_saved(tmp_path / "copies")
-    again.refresh(ended=True)
-    assert again.progress().step == (21 if harm == "append" else 20)
+    read = RunSeries(tmp_path / "recorder")
+    for run in (read, again):
+        run.refresh(ended=True)
+    assert picture(again) == picture(read)
+
+
+def test_a_copy_of_a_living_run_goes_on_with_what_came_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard was restarted: only the rest is read, and rows that waited for a slower rank are not lost."""
+    files = RecorderFiles(tmp_path / "recorder", world_size=2)
+    files.start()
+    for step in range(1, 8):
+        files.step(step, loss=1 / step)
+    for step in (8, 9):
+        files.step_of(0, step)
+    with files.path(1).open("a") as file:
+        file.write('{"t":1000005,"k":"st')
+    before = RunSeries(tmp_path / "recorder")
+    before.refresh()
+    before.save(tmp_path / "copies")
+    with files.path(1).open("a") as file:
+        file.write('ep","s":8,"dt":0.5,"data":0,"tok":100,"pad":25,"mem":null}\n')
+    files.step_of(1, 9)
+    files.step(10, loss=9.0)
+    again = RunSeries(tmp_path / "recorder")
+    assert again.load_saved(tmp_path / "copies")
+    assert steps_of(again) == list(range(1, 8)) and 0 < again.unread_bytes() < 1000
+    read = RunSeries(tmp_path / "recorder")
+    for run in (read, again, before):
+        run.refresh()
+    assert picture(again) == picture(read) == picture(before)
+    assert steps_of(again) == list(range(1, 11)) and again.skipped == 0
+
+
+def test_a_living_run_is_copied_when_it_has_grown_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.store.series.WORTH_A_COPY", 1)
+    monkeypatch.setattr("backend.store.series.LEAST_GROWTH_BYTES", 1)
+    files = RecorderFiles(tmp_path / "recorder")
+    files.start()
+    run = RunSeries(tmp_path / "recorder")
+    sizes = []
+    for step in range(1, 201):
+        files.step(step)
+        run.refresh()
+        if run.needs_copy(ended=False):
+            run.save(tmp_path / "copies")
+            sizes.append(run.read_bytes)
+    assert 5 < len(sizes) < 20
+    assert all(later >= 1.5 * earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
 
 
 def test_short_runs_leave_no_copy(tmp_path: Path) -> None:
     RecorderFiles(tmp_path / "recorder").start()
     cache = SeriesCache(copies=tmp_path / "copies")
-    run = cache.open(tmp_path / "recorder")
-    run.refresh(ended=True)
-    cache.keep(run)
+    cache.open(tmp_path / "recorder", ended=True)
     assert not (tmp_path / "copies").exists()
 
 

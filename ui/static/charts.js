@@ -5,7 +5,7 @@ import { href, rememberInAddress } from "./app.js";
 import { get, runPath } from "./api.js";
 import { chartsFor, figuresOf } from "./chart_defs.js";
 import { ChartGrid } from "./chart_grid.js";
-import { h, icon, replace, show } from "./dom.js";
+import { h, icon, replace, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { onState } from "./host.js";
 import { isActive, isFinal, partOf } from "./jobs.js";
@@ -44,13 +44,14 @@ class Charts extends ChartGrid {
   build() {
     this.buildToolbar();
     this.empty = h("div", {});
+    this.reading = h("p", { class: "td-note td-note-info", role: "status", hidden: true });
     this.tailText = h("pre", { class: "td-tail-lines", tabindex: 0, "aria-label": t("log.latest") });
     this.tailMore = button(t("log.open"), { kind: "quiet", iconName: "log" });
     this.tail = h("section", { class: "td-section td-tail", hidden: true }, h("div", { class: "td-section-head" }, h("h2", {}, icon("log"), h("span", {}, t("log.latest"))), this.tailMore), this.tailText);
     this.figures = h("section", { class: "td-section", hidden: true });
     this.devices = h("section", { class: "td-section", hidden: true });
     this.stopState = onState((state) => { for (const gpu of state.gpus ?? []) this.names.set(gpu.id, gpu.hip_id ?? gpu.smi_index ?? gpu.id); });
-    this.node = h("div", { class: "td-charts" }, this.toolbar, this.empty, this.groups, this.devices, this.figures, this.tail);
+    this.node = h("div", { class: "td-charts" }, this.reading, this.toolbar, this.empty, this.groups, this.devices, this.figures, this.tail);
     this.markAxis();
   }
 
@@ -88,7 +89,8 @@ class Charts extends ChartGrid {
   }
 
   /** A snapshot replaces everything, zoom and taste stay. */
-  reset({ series, markers }) {
+  reset({ series, markers, reading }) {
+    this.sayReading(reading);
     this.base = Object.fromEntries(Object.entries(series).map(([key, value]) => [key, makeSeries(value)]));
     this.marks = [...(markers ?? [])];
     this.layCards();
@@ -99,6 +101,13 @@ class Charts extends ChartGrid {
     this.telemetryAt = undefined;
     this.fetchGpus();
     this.drawSoon();
+  }
+
+  /** `share` of a long run's records that the server has read; null when the curves are all of them. */
+  sayReading(share) {
+    const known = Number.isFinite(share);
+    show(this.reading, known);
+    if (known) setText(this.reading, t("chart.reading", { share: f.percent(100 * share) }));
   }
 
   append(rows, markers) {

@@ -152,6 +152,7 @@ class RunPage {
     }
     this.cursor = message.c ?? this.cursor;
     if (message.gpus) mergeGpus(message.gpus);
+    if ("reading" in message) this.sections.charts.sayReading(message.reading);
     if (message.rows || message.markers) {
       this.sections.charts.append(message.rows ?? {}, message.markers ?? []);
       this.head.facts(this.sections.charts.facts());

@@ -1,0 +1,157 @@
+"""Recorder folders in, their runs out: kept while there is room, read beside the page when they are long."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.store.series import RunSeries
+from backend.store.series_sample import sample_run
+
+QUICK_BYTES = 24 << 20
+"""Read while the asker waits: a quarter of a second."""
+PAUSE_SECONDS = 0.0003
+"""After every portion, for the threads that answer requests: without it they would wait for the interpreter."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What can be shown of a run now. `share` (0..1): so much has been read, `run` is a sample; None: `run` is all of it."""
+
+    run: RunSeries
+    share: float | None = None
+
+
+class Reading:
+    """A long run on its way in, by a thread of its own; a sample of it until then."""
+
+    def __init__(self, run: RunSeries, *, ended: bool, pause: Callable[[], None]) -> None:
+        self.run = run
+        self.done = threading.Event()
+        self._ended = ended
+        self._pause = pause
+        self._whole = run.read_bytes + run.unread_bytes()
+        self._lock = threading.Lock()
+        self._sample: RunSeries | None = None
+
+    @property
+    def share(self) -> float:
+        return min(0.99, round(self.run.read_bytes / max(1, self._whole), 2))
+
+    def sample(self) -> RunSeries:
+        with self._lock:  # the first asker takes it, those who come meanwhile get the same
+            if self._sample is None:
+                self._sample = sample_run(self.run.recorder)
+            return self._sample
+
+    def read(self) -> None:
+        self.run.refresh(ended=self._ended, between=self._pause)
+
+
+class SeriesCache:
+    """RunSeries by recorder folder, the least recently used dropped above `budget_bytes` of columns."""
+
+    def __init__(
+        self,
+        budget_bytes: int = 160 << 20,
+        *,
+        copies: Path | None = None,
+        quick_bytes: int = QUICK_BYTES,
+        pause: Callable[[], None] = lambda: time.sleep(PAUSE_SECONDS),
+    ) -> None:
+        """`copies`: folder for copies of what was read; None: every run is read from its files.
+
+        More than `quick_bytes` are read by a thread, with a `pause` after every portion.
+        """
+        self.budget_bytes = budget_bytes
+        self._quick_bytes, self._pause = quick_bytes, pause
+        self.copies = copies
+        self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
+        self._readings: dict[Path, Reading] = {}
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+
+    def open(self, recorder: Path, *, ended: bool = False) -> RunSeries:
+        """All that the run has recorded until now, however long that takes."""
+        run = self._get(recorder)
+        reading = self._reading(run, ended=ended)
+        if reading is not None:
+            reading.done.wait()
+        run.refresh(ended=ended)
+        self._keep(run, ended=ended)
+        return run
+
+    def look(self, recorder: Path, *, ended: bool = False) -> Look:
+        """The run as `open` gives it where that is quick, else a sample of it, for as long as a thread reads the rest."""
+        reading = self._reading(self._get(recorder), ended=ended)
+        if reading is None:
+            return Look(run=self.open(recorder, ended=ended))
+        sample = reading.sample()
+        sample.refresh(ended=ended)
+        return Look(run=sample, share=reading.share)
+
+    def _reading(self, run: RunSeries, *, ended: bool) -> Reading | None:
+        """What is under way, or has to be."""
+        much = run.unread_bytes() > self._quick_bytes
+        with self._lock:
+            reading = self._readings.get(run.recorder)
+            if reading is None and much:
+                reading = self._readings[run.recorder] = Reading(
+                    run, ended=ended, pause=self._pause
+                )
+                threading.Thread(target=self._read, args=(reading,), name="reading a run", daemon=True).start()
+            return reading
+
+    def _get(self, recorder: Path) -> RunSeries:
+        with self._lock:
+            run = self._runs.pop(recorder, None) or self._first(recorder)
+            self._runs[recorder] = run
+            self._make_room()
+            return run
+
+    def _make_room(self) -> None:
+        used = sum(run.memory_bytes for run in self._runs.values())
+        for recorder, run in list(self._runs.items())[:-1]:
+            if used <= self.budget_bytes:
+                return
+            if recorder not in self._readings:
+                del self._runs[recorder]
+                used -= run.memory_bytes
+
+    def _first(self, recorder: Path) -> RunSeries:
+        run = RunSeries(recorder)
+        if self.copies is not None:
+            run.load_saved(self.copies)
+        return run
+
+    def _read(self, reading: Reading) -> None:
+        try:
+            reading.read()
+        except OSError as error:  # whoever asks next reads, or fails, in its own thread
+            log.warning("reading %s: %s", reading.run.recorder, error)
+        finally:
+            with self._lock:
+                del self._readings[reading.run.recorder]
+            reading.done.set()
+        self._save(reading.run, ended=True)
+
+    def _keep(self, run: RunSeries, *, ended: bool) -> None:
+        """Opened faster next time. Of a living run a thread writes the copy: its readers wait for nothing."""
+        if self.copies is None or not run.needs_copy(ended=ended):
+            return
+        if ended:
+            self._save(run, ended=True)
+        else:
+            threading.Thread(target=self._save, args=(run,), name="copying a run", daemon=True).start()
+
+    def _save(self, run: RunSeries, *, ended: bool = False) -> None:
+        with self._saving:
+            if self.copies is not None and run.needs_copy(ended=ended):
+                run.save(self.copies)
