@@ -61,7 +61,7 @@ class LogTable:
 
     @property
     def memory_bytes(self) -> int:
-        return sum(3 * logged.x.capacity_bytes for logged in self.names.values())
+        return sum(3 * logged.x.capacity_bytes for logged in tuple(self.names.values()))
 
     def extend(self, rows: Sequence[tuple[int, float | None, Mapping[str, float]]]) -> None:
         """Log records in their order: step, epoch, values."""

@@ -75,6 +75,8 @@ class SeriesCache:
         self.copies = copies
         self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
         self._readings: dict[Path, Reading] = {}
+        self._failed: set[Path] = set()
+        """Read by whoever asks, who is told the reason."""
         self._lock = threading.Lock()
         self._saving = threading.Lock()
 
@@ -102,10 +104,9 @@ class SeriesCache:
         much = run.unread_bytes() > self._quick_bytes
         with self._lock:
             reading = self._readings.get(run.recorder)
-            if reading is None and much:
-                reading = self._readings[run.recorder] = Reading(
-                    run, ended=ended, pause=self._pause
-                )
+            # Asked again: the thread may have come to its end since.
+            if reading is None and much and run.recorder not in self._failed and run.unread_bytes() > self._quick_bytes:
+                reading = self._readings[run.recorder] = Reading(run, ended=ended, pause=self._pause)
                 threading.Thread(target=self._read, args=(reading,), name="reading a run", daemon=True).start()
             return reading
 
@@ -132,15 +133,18 @@ class SeriesCache:
         return run
 
     def _read(self, reading: Reading) -> None:
+        recorder = reading.run.recorder
         try:
             reading.read()
-        except OSError as error:  # whoever asks next reads, or fails, in its own thread
-            log.warning("reading %s: %s", reading.run.recorder, error)
+        except Exception:
+            log.exception("reading %s", recorder)
+            self._failed.add(recorder)
         finally:
             with self._lock:
-                del self._readings[reading.run.recorder]
+                del self._readings[recorder]
             reading.done.set()
-        self._save(reading.run, ended=True)
+        if recorder not in self._failed:
+            self._save(reading.run, ended=True)
 
     def _keep(self, run: RunSeries, *, ended: bool) -> None:
         """Opened faster next time. Of a living run a thread writes the copy: its readers wait for nothing."""

@@ -1,7 +1,8 @@
 """The columns of a run in, one file of numbers and one of names out, and back: opened in milliseconds, not read again.
 
 A copy counts only while every recorder file is the very one that was read (inode, size, time of change), or that one grown
-since (its beginning, and the bytes up to where it was read). It may be deleted at any time. The numbers are mapped, not loaded: the system brings in what a chart asks for.
+since (its beginning, and the bytes up to where it was read). It may be deleted at any time. The numbers are mapped, not
+loaded: the system brings in what a chart asks for.
 """
 
 from __future__ import annotations

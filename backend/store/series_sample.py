@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from math import inf
 from pathlib import Path
 
 from backend.store.record_file import Record, RecordFile, parse_lines
@@ -29,7 +31,11 @@ Window = dict[int, list[Record]]
 
 
 def sample_run(recorder: Path, *, clock: Callable[[], float] = time.perf_counter) -> RunSeries:
-    """A run that goes on with what is appended to its files from now on. Restarts between windows are not seen as such."""
+    """A run that goes on with what is appended to its files from now on.
+
+    Restarts between two windows are not seen as such: steps that were taken again may be shown as they were at first, as far
+    as one window is from the next.
+    """
     sources = {
         int(number): _Source(path)
         for path in recorder.glob("rank-*.jsonl")
@@ -58,7 +64,7 @@ class _Source:
         size = os.fstat(self._handle).st_size
         head = self._lines(0, min(HEAD, size))
         self.begin = len(head)
-        start = max(self.begin, size - TAIL)
+        start = self.begin if size <= HEAD + TAIL else size - TAIL
         tail = self._lines(start, size - start)
         self.end = start + len(tail)
         if start > self.begin:
@@ -158,7 +164,9 @@ def _shared(window: Window) -> Window:
     """Without the steps that not every rank has here."""
     if len(window) == 1:
         return window
-    common = set.intersection(*({str(each.get("s")) for each in part if each.get("k") == "step"} for part in window.values()))
+    common = set.intersection(
+        *({str(each.get("s")) for each in part if each.get("k") == "step"} for part in window.values())
+    )
     return {
         rank: [each for each in part if each.get("k") != "step" or str(each.get("s")) in common]
         for rank, part in window.items()
@@ -182,19 +190,25 @@ def _nearest(records: list[Record], wanted: Record) -> int:
 
 def _present_line(windows: list[Window]) -> list[Window]:
     """Without the steps that a later start of the trainer went back behind."""
-    lowest = float("inf")
+    lowest = {"step": inf, "log": inf}  # apart: a window may begin between a step and its logged values
     kept: list[Window] = []
     for window in reversed(windows):
-        kept.append({rank: [each for each in part if _step(each) < lowest] for rank, part in window.items()})
-        lowest = min([lowest, *(_step(each) for part in window.values() for each in part if _step(each) >= 0)])
+        kept.append({rank: [each for each in part if _is_before(each, lowest)] for rank, part in window.items()})
+        for each in chain.from_iterable(window.values()):
+            if (step := _step(each)) is not None:
+                lowest[str(each["k"])] = min(lowest[str(each["k"])], step)
     return kept[::-1]
 
 
-def _step(record: Record) -> float:
-    """-1 for records that are no point of a curve."""
+def _is_before(record: Record, lowest: Mapping[str, float]) -> bool:
+    step = _step(record)
+    return step is None or step < lowest[str(record["k"])]
+
+
+def _step(record: Record) -> int | None:
+    """None for records that are no point of a curve."""
     step = record.get("s")
-    is_point = record.get("k") in ("step", "log") and isinstance(step, int)
-    return float(step) if is_point and isinstance(step, int) else -1.0
+    return step if record.get("k") in ("step", "log") and isinstance(step, int) else None
 
 
 def _time(records: list[Record], at: int) -> float:

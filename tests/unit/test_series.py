@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -379,7 +380,9 @@ def test_a_copy_is_the_run_and_goes_on_with_its_files(tmp_path: Path, monkeypatc
     assert again.curves(["loss"])["loss"].y[-1] == 9.0
 
 
-@pytest.mark.parametrize("harm", ["rewrite", "rewrite longer", "change a value", "cut numbers", "break names", "new rank"])
+@pytest.mark.parametrize(
+    "harm", ["rewrite", "rewrite longer", "change a value", "cut numbers", "break names", "new rank"]
+)
 def test_a_copy_of_other_files_or_a_broken_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
@@ -390,7 +393,8 @@ def test_a_copy_of_other_files_or_a_broken_one_is_not_used(
         case "rewrite":
             files.path(0).write_text("".join(lines[:5] + lines[:-5]))
         case "rewrite longer":
-            files.path(0).write_text("".join(lines + [lines[-1].replace("done", "phase")]).replace('"ok":true', '"ok":1234'))
+            longer = "".join([*lines, lines[-1].replace("done", "phase")])
+            files.path(0).write_text(longer.replace('"ok":true', '"ok":1234'))
         case "change a value":
             files.path(0).write_text("".join(lines).replace('"loss":0.25', '"loss":0.75'))
         case "cut numbers":
@@ -448,7 +452,7 @@ def test_a_living_run_is_copied_when_it_has_grown_by_half(tmp_path: Path, monkey
             run.save(tmp_path / "copies")
             sizes.append(run.read_bytes)
     assert 5 < len(sizes) < 20
-    assert all(later >= 1.5 * earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later >= 1.5 * earlier for earlier, later in itertools.pairwise(sizes))
 
 
 def test_short_runs_leave_no_copy(tmp_path: Path) -> None:
