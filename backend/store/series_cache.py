@@ -15,6 +15,8 @@ from backend.store.series_sample import sample_run
 
 QUICK_BYTES = 24 << 20
 """Read while the asker waits: a quarter of a second."""
+HEAD_START_SECONDS = 1.0
+"""For the page that shows the sample: it is drawn before the thread takes its share of the processor."""
 PAUSE_SECONDS = 0.0003
 """After every portion, for the threads that answer requests: without it they would wait for the interpreter."""
 
@@ -35,6 +37,8 @@ class Reading:
     def __init__(self, run: RunSeries, *, ended: bool, pause: Callable[[], None]) -> None:
         self.run = run
         self.done = threading.Event()
+        self.wanted = threading.Event()
+        """Somebody waits for the whole."""
         self._ended = ended
         self._pause = pause
         self._whole = run.read_bytes + run.unread_bytes()
@@ -51,7 +55,9 @@ class Reading:
                 self._sample = sample_run(self.run.recorder)
             return self._sample
 
-    def read(self) -> None:
+    def read(self, head_start: float) -> None:
+        """Begins after `head_start` seconds, or when the whole is wanted."""
+        self.wanted.wait(head_start)
         self.run.refresh(ended=self._ended, between=self._pause)
 
 
@@ -65,13 +71,15 @@ class SeriesCache:
         copies: Path | None = None,
         quick_bytes: int = QUICK_BYTES,
         pause: Callable[[], None] = lambda: time.sleep(PAUSE_SECONDS),
+        head_start: float = HEAD_START_SECONDS,
     ) -> None:
         """`copies`: folder for copies of what was read; None: every run is read from its files.
 
-        More than `quick_bytes` are read by a thread, with a `pause` after every portion.
+        More than `quick_bytes` are read by a thread that begins after `head_start` seconds and makes a `pause` after every
+        portion.
         """
         self.budget_bytes = budget_bytes
-        self._quick_bytes, self._pause = quick_bytes, pause
+        self._quick_bytes, self._pause, self._head_start = quick_bytes, pause, head_start
         self.copies = copies
         self._runs: OrderedDict[Path, RunSeries] = OrderedDict()
         self._readings: dict[Path, Reading] = {}
@@ -85,6 +93,7 @@ class SeriesCache:
         run = self._get(recorder)
         reading = self._reading(run, ended=ended)
         if reading is not None:
+            reading.wanted.set()
             reading.done.wait()
         run.refresh(ended=ended)
         self._keep(run, ended=ended)
@@ -135,7 +144,7 @@ class SeriesCache:
     def _read(self, reading: Reading) -> None:
         recorder = reading.run.recorder
         try:
-            reading.read()
+            reading.read(self._head_start)
         except Exception:
             log.exception("reading %s", recorder)
             self._failed.add(recorder)
