@@ -44,7 +44,8 @@ class Charts extends ChartGrid {
   build() {
     this.buildToolbar();
     this.empty = h("div", {});
-    this.reading = h("p", { class: "td-note td-note-info", role: "status", hidden: true });
+    this.readingText = h("div", {});
+    this.reading = h("div", { class: "td-note td-note-info", role: "status", hidden: true }, icon("chart"), this.readingText);
     this.tailText = h("pre", { class: "td-tail-lines", tabindex: 0, "aria-label": t("log.latest") });
     this.tailMore = button(t("log.open"), { kind: "quiet", iconName: "log" });
     this.tail = h("section", { class: "td-section td-tail", hidden: true }, h("div", { class: "td-section-head" }, h("h2", {}, icon("log"), h("span", {}, t("log.latest"))), this.tailMore), this.tailText);
@@ -107,7 +108,7 @@ class Charts extends ChartGrid {
   sayReading(share) {
     const known = Number.isFinite(share);
     show(this.reading, known);
-    if (known) setText(this.reading, t("chart.reading", { share: f.percent(100 * share) }));
+    if (known) setText(this.readingText, t("chart.reading", { share: f.percent(100 * share) }));
   }
 
   append(rows, markers) {
@@ -273,8 +274,8 @@ class Charts extends ChartGrid {
     this.rememberZoom();
     rememberInAddress({ x: this.zoomed ? `${this.zoomed.from}-${this.zoomed.to}` : "" });
     show(this.resetButton, Boolean(this.zoomed));
+    if (!this.zoomed || !this.reading.hidden) this.everything(); // exact values have to wait until the whole run is read
     if (this.zoomed) this.fetchZoom();
-    else this.everything();
   }
 
   /** From the address (a shared link), else where this person left the run. */

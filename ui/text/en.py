@@ -307,7 +307,7 @@ TEXT: dict[str, str] = {
     "chart.figures": "Figures of the trainer",
     "chart.library": "The chart library could not be loaded. Numbers and log still work.",
     "chart.spoken": "{title}: last {last}, lowest {low}, highest {high}, {n} points",
-    "chart.reading": "Reading this run: {share}. Until then the curves are a sample of its points, and totals are estimates.",
+    "chart.reading": "First sample: {share} of this run has been read. Until all of it is, curves show some of its points and totals are estimates.",
     "chart.none.queued": "Waiting for its turn",
     "chart.none.queued.help": "Charts begin with the first step after the start.",
     "chart.none.soon": "No step yet",

@@ -307,7 +307,7 @@ TEXT: dict[str, str] = {
     "chart.figures": "训练器给出的数据",
     "chart.library": "图表库加载失败，数据和日志仍可使用。",
     "chart.spoken": "{title}：最新 {last}，最低 {low}，最高 {high}，共 {n} 个点",
-    "chart.reading": "正在读取运行记录：{share}。读完之前曲线为抽样点，合计为估算值。",
+    "chart.reading": "抽样预览：运行记录已读取 {share}。全部读完之前，曲线只含部分数据点，合计为估算值。",
     "chart.none.queued": "正在排队",
     "chart.none.queued.help": "启动后的第一步完成时开始绘图。",
     "chart.none.soon": "尚未完成第一步",
