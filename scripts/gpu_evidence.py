@@ -913,11 +913,12 @@ class KnownForecast:
         self.setting = setting
         self.environments = self
         self.benches = self
+        self.row_lengths = self
 
     def describe(self, _name: str = "") -> None:
         return None
 
-    def count_lengths(self, _spec: JobSpec) -> None:
+    def count(self, _spec: JobSpec) -> None:
         return None
 
     def latest(self) -> None:

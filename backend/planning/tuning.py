@@ -351,6 +351,8 @@ class TuningReport:
     """Why the search ended early, if it did."""
     excluded: int = 0
     """Candidates that cannot fit by the memory plan; they are among the rows."""
+    lengths_estimate: str = ""
+    """How the rows of a step were estimated when no tokenizer counted their tokens."""
 
     @property
     def best_fix(self) -> Fix | None:
@@ -367,9 +369,10 @@ def report_search(
     gain = None
     if best and base and best.tokens_per_second and base.tokens_per_second:
         gain = best.tokens_per_second / base.tokens_per_second
+    lengths = search.context.lengths
     return TuningReport(
         rows=tuple(rows), best=search.find(best.trial) if best else None, base=search.base, gain=gain, seconds=seconds,
-        stopped=stopped, excluded=len(search.excluded),
+        stopped=stopped, excluded=len(search.excluded), lengths_estimate=lengths.estimate if lengths else "",
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from backend.planning.spec import apply_changes, parse_spec
 from backend.services.dry_run import DryRun, DryRuns, DryRunState
 from backend.services.environments import Environments
 from backend.services.preflight import HostFacts, check_host, join_problems, lint_context
+from backend.services.row_lengths import RowLengths
 from backend.services.secrets import PLACEHOLDER, forget_secrets, is_secret_name, load_secrets, save_secrets
 from backend.settings import REPOSITORY, Settings
 from backend.store.database import Database
@@ -100,6 +101,7 @@ class Api:
         self.read_devices = read_devices
         self.environments = Environments(self.paths, settings)
         self.dry_runs = DryRuns()
+        self.row_lengths = RowLengths(self.paths, self.environments)
         self.jobs = JobTable(Database(self.paths.database))
         self.paths.jobs.mkdir(parents=True, exist_ok=True)
         self._start_worker = start_worker or spawn_worker
@@ -217,7 +219,10 @@ class Api:
         if preview.errors or preview.plan is None or environment is None or not environment.usable:
             return DryRun(digest="", state=DryRunState.SKIPPED)
         ask = self.dry_runs.check if wait else self.dry_runs.request
-        return ask(preview.plan, environment)
+        answer = ask(preview.plan, environment)
+        if answer.state is DryRunState.DONE:
+            self.row_lengths.keep(preview.spec, answer.facts)
+        return answer
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from backend.settings import REPOSITORY
 SCRIPT = REPOSITORY / "backend" / "inside" / "dry_run.py"
 MARK = "TUNEDECK_DRY_RUN "
 TIME_LIMIT_SECONDS = 120.0
+SAMPLE_ROWS = 1000
+"""Rows of each data set that go through the trainer's converter and tokenizer; forecasts of memory and speed stand on them."""
 _KEPT = 64
 _JOB = "/tunedeck-job"
 """Stands for the job's folder in a digest: a preview has no folder yet."""
@@ -113,7 +115,7 @@ class DryRuns:
             for file, text in plan.files.items():
                 (Path(name) / file).write_text(text.replace(plan.job_dir, name), "utf-8")
             result = self._run(
-                _argv(environment, self._script, plan.processes, f"{name}/train.yaml"),
+                build_argv(environment, plan.processes, f"{name}/train.yaml", script=self._script),
                 timeout_seconds=TIME_LIMIT_SECONDS,
                 env={
                     **os.environ,
@@ -124,15 +126,18 @@ class DryRuns:
                 },
                 cwd=Path(name),
             )
-            return _answer(digest, result)
+            return parse_answer(digest, result)
 
 
-def _argv(environment: TrainingEnvironment, script: Path, processes: int, file: str) -> list[str]:
+def build_argv(environment: TrainingEnvironment, processes: int, file: str, *, script: Path = SCRIPT) -> list[str]:
+    """The command that asks. The accelerator must be named: GPUs are hidden from it, and without one the parser refuses bf16."""
     accelerator = environment.accelerator if environment.accelerator in ("cpu", "cuda", "rocm") else "cpu"
-    return [environment.python, str(script), "--accelerator", accelerator, "--processes", str(processes), file]
+    given = ["--accelerator", accelerator, "--processes", str(processes), "--rows", str(SAMPLE_ROWS)]
+    return [environment.python, str(script), *given, file]
 
 
-def _answer(digest: str, result: ToolResult) -> DryRun:
+def parse_answer(digest: str, result: ToolResult) -> DryRun:
+    """What it said; UNAVAILABLE with the reason when it said nothing."""
     text = result.stdout.decode("utf-8", "replace")
     line = next((line for line in text.splitlines() if line.startswith(MARK)), "")
     if not line:

@@ -5,24 +5,19 @@ Reads config.json, data files and what this installation measured before (finish
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.adapters.process import run_tool
 from backend.domain.advice import Advice
 from backend.domain.environment import TrainingEnvironment
 from backend.domain.gpu import Device
 from backend.domain.job import JobSpec, Task
-from backend.errors import EnvironmentFault, InvalidInput, NotFound, StoreFault
+from backend.errors import InvalidInput, NotFound, StoreFault
 from backend.planning.cards import CardPeak, find_card
-from backend.planning.command import dump_yaml
 from backend.planning.known_models import known_shape
-from backend.planning.lengths import Lengths, build_lengths
+from backend.planning.lengths import Lengths
 from backend.planning.memory import Card, MeasuredPeak, largest_micro_batch, plan_memory
 from backend.planning.memory import MemoryPlan as MemoryPlan
 from backend.planning.model_config import parse_model_config
@@ -31,21 +26,16 @@ from backend.planning.profiles import advise_profile
 from backend.planning.spec import parse_spec
 from backend.planning.speed import SpeedContext, SpeedPlan, plan_speed
 from backend.planning.steptime import Machine, machine_of
-from backend.planning.text_lengths import estimate_lengths, parse_rows
 from backend.planning.variants import Abilities
 from backend.planning.workload import Workload, build_workload
 from backend.services.bench import BenchStore
 from backend.services.environments import Environments
-from backend.settings import REPOSITORY, Settings
-from backend.store.files import read_json, write_json
+from backend.services.row_lengths import RowLengths
+from backend.settings import Settings
+from backend.store.files import read_json
 from backend.store.memory_history import MemoryHistory, peak_of_run
 from backend.store.paths import DataPaths, JobPaths
 from backend.store.plans import load_plan
-
-DRY_RUN = REPOSITORY / "backend" / "inside" / "dry_run.py"
-DRY_RUN_MARK = "TUNEDECK_DRY_RUN "
-SAMPLE_BYTES = 4 << 20
-SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +54,12 @@ class Forecast:
 
 
 class Forecaster:
-    """Answers from files and caches; only `count_lengths` starts a process."""
+    """Answers from files and caches; starts no process (`row_lengths.count` does)."""
 
     def __init__(self, settings: Settings, paths: DataPaths, environments: Environments) -> None:
         self.settings, self.paths, self.environments = settings, paths, environments
         self.benches = BenchStore(paths)
+        self.row_lengths = RowLengths(paths, environments)
         self.history = MemoryHistory(paths.memory_history)
 
     def forecast(self, spec_text: str, devices: Sequence[Device] = ()) -> Forecast:
@@ -102,7 +93,7 @@ class Forecaster:
         ranks = world or spec.processes or len(spec.gpus) or max(1, len(devices))
         work = build_workload(self._with_zero(spec), world=ranks)
         shape = self.shape(spec, notes)
-        lengths = self.lengths(spec, notes)
+        lengths = self.row_lengths.known(spec, notes)
         environment = self.environments.cached(spec.environment)
         card, peak, machine = self._card(devices, notes)
         family = f"{shape.model_type}-{work.method.value}" if shape else ""
@@ -178,87 +169,6 @@ class Forecaster:
         home = spec.env.get("HF_HOME") or os.environ.get("HF_HOME")
         return Path(home).expanduser() / "hub" if home else Path.home() / ".cache" / "huggingface" / "hub"
 
-    # --- row lengths ---------------------------------------------------------------------------------------------------
-
-    def lengths(self, spec: JobSpec, notes: list[str]) -> Lengths | None:
-        """Counted ones from the cache, else an estimate from the characters of the local files."""
-        cached = read_json(self._lengths_file(spec))
-        if isinstance(cached, dict) and isinstance(cached.get("sample"), list):
-            return build_lengths([int(value) for value in cached["sample"]], rows=cached.get("rows"))
-        found = self._estimate(spec)
-        if found is None:
-            notes.append("Row lengths are not known: every row is taken to be as long as cutoff_len.")
-        return found
-
-    def count_lengths(self, spec: JobSpec, *, timeout_seconds: float = 120.0) -> Lengths | None:
-        """Ask the training environment's tokenizer and template (some seconds), and keep the answer.
-
-        Raises EnvironmentFault when the environment cannot answer; None when the data cannot be counted.
-        """
-        python = self.environments.python(spec.environment)
-        train = {**spec.train, "output_dir": str(self.paths.root / "unused"), "do_train": True}
-        train.setdefault("dataset_dir", str(self.paths.datasets))
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "train.yaml"
-            file.write_text(dump_yaml({k: v for k, v in train.items() if k != "deepspeed"}), "utf-8")
-            result = run_tool(
-                [str(python), str(DRY_RUN), "--rows", str(SAMPLE_ROWS), str(file)], timeout_seconds=timeout_seconds
-            )
-        text = result.stdout.decode("utf-8", "replace")
-        lines = [line for line in text.splitlines() if line.startswith(DRY_RUN_MARK)]
-        if not lines:
-            why = result.stderr.decode("utf-8", "replace")[-300:]
-            raise EnvironmentFault(f"{python} gave no answer about the data: {why}")
-        sample, rows = _counted(json.loads(lines[-1].removeprefix(DRY_RUN_MARK)))
-        if not sample:
-            return None
-        self.paths.lengths.mkdir(parents=True, exist_ok=True)
-        write_json(self._lengths_file(spec), {"sample": sample, "rows": rows})
-        return build_lengths(sample, rows=rows)
-
-    def _lengths_file(self, spec: JobSpec) -> Path:
-        """One file for each model, template and state of the data files."""
-        stamps = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in self._data_files(spec)]
-        keys = (
-            "model_name_or_path",
-            "template",
-            "dataset",
-            "dataset_dir",
-            "stage",
-            "default_system",
-            "enable_thinking",
-        )
-        text = json.dumps([[spec.train.get(key) for key in keys], stamps], default=str)
-        return self.paths.lengths / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-
-    def _estimate(self, spec: JobSpec) -> Lengths | None:
-        rows: list[object] = []
-        total = 0
-        for path in self._data_files(spec):
-            try:
-                with path.open("rb") as stream:
-                    head = stream.read(SAMPLE_BYTES)
-            except OSError:
-                continue
-            found = parse_rows(head.decode("utf-8", "replace"))
-            rows += found
-            total += round(len(found) * path.stat().st_size / max(1, len(head)))
-        return estimate_lengths(rows, total=total) if rows else None
-
-    def _data_files(self, spec: JobSpec) -> list[Path]:
-        """Local JSON files of the job's data sets, as dataset_info.json names them."""
-        folder = Path(str(spec.train.get("dataset_dir") or self.paths.datasets))
-        registry = read_json(folder / "dataset_info.json")
-        names = spec.train.get("dataset")
-        listed = names if isinstance(names, list) else str(names or "").split(",")
-        files = []
-        for name in (str(each).strip() for each in listed):
-            entry = registry.get(name) if isinstance(registry, dict) else None
-            file = entry.get("file_name") if isinstance(entry, dict) else None
-            if isinstance(file, str) and (folder / file).is_file() and file.endswith((".json", ".jsonl")):
-                files.append(folder / file)
-        return files
-
     # --- the machine ---------------------------------------------------------------------------------------------------
 
     def _card(self, devices: Sequence[Device], notes: list[str]) -> tuple[Card | None, CardPeak | None, Machine]:
@@ -314,16 +224,3 @@ def abilities_of(environment: TrainingEnvironment | None) -> Abilities:
     return Abilities(
         liger=accelerated and "liger_kernel" in names, flash_attention=accelerated and "flash_attn" in names
     )
-
-
-def _counted(report: Mapping[str, object]) -> tuple[list[int], int | None]:
-    """All lengths of all data sets in a dry run's report, and the number of rows (None when one could not be counted)."""
-    facts = report.get("facts")
-    datasets = facts.get("datasets") if isinstance(facts, dict) else None
-    sample: list[int] = []
-    rows: int | None = 0
-    for entry in (datasets or {}).values() if isinstance(datasets, dict) else ():
-        sample += [int(value) for value in entry.get("lengths") or []]
-        count = entry.get("rows")
-        rows = None if rows is None or count is None else rows + int(count)
-    return sample, rows or None

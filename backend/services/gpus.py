@@ -157,6 +157,15 @@ class GpuService:
             error=str(status.get("error") or ""),
         )
 
+    def await_first_round(self, seconds: float = 20.0, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Whether this host was ever sampled; waits for the worker of a fresh installation, which has just begun to look."""
+        until = self.wall() + seconds
+        while self.latest_readings().at is None:
+            if self.wall() > until:
+                return False
+            sleep(0.2)
+        return True
+
     def history(self, device: str, key: str, start: float, end: float, px: int = 1000) -> History:
         """One key of a device (or of `host`) between two times, about `px` points. Raises InvalidInput for an unknown key."""
         try:

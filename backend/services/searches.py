@@ -86,6 +86,8 @@ class SearchRecord:
     """The best settings put several rows into one block, which the present ones do not: the loss is not the same number."""
     base_rows_per_step: float | None = None
     best_rows_per_step: float | None = None
+    lengths_estimate: str = ""
+    """How rows a step were estimated when the trainer's tokenizer could not count them."""
     candidates: int = 0
     excluded: int = 0
     """Candidates that cannot fit by the memory plan."""
@@ -330,6 +332,7 @@ def with_report(
         packs_rows=bool(best and best.work.packing and not report.base.work.packing),
         base_rows_per_step=report.base.rows_per_step,
         best_rows_per_step=best.rows_per_step if best else None,
+        lengths_estimate=report.lengths_estimate,
         candidates=len(report.rows) - report.excluded,
         excluded=report.excluded,
         rows=tuple(_row(row, report, (job_of or {}).get(row.trial.id, "")) for row in measured),

@@ -141,7 +141,7 @@ class Tuner:
         spec = parse_spec(spec_text)
         try:
             self.forecaster.environments.describe(spec.environment)
-            self.forecaster.count_lengths(spec)
+            self.forecaster.row_lengths.count(spec)
         finally:
             context, notes = self.forecaster.context(spec, self.devices)
         if context.shape is None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from backend.planning.spec import parse_spec
 from backend.services.dry_run import MARK, SCRIPT, DryRunState
+from backend.services.environments import Environments
+from backend.services.row_lengths import RowLengths
 from backend.settings import REPOSITORY
+from backend.store.paths import DataPaths
 from tests.integration.conftest import Deck
 from tests.unit.lint_cases import TRAIN
 from tests.unit.test_lint_rules import text_of
@@ -119,3 +126,26 @@ def test_final_check_finds_what_only_the_trainer_can_know(real_deck: Deck) -> No
     sound = real_deck.api.final_check(text.replace("no_such_layer", "q_proj"), wait=True)
     assert (sound.state, sound.problems) == (DryRunState.DONE, ())
     assert real_deck.api.final_check(text + "made_up: 1\n", wait=True).state is DryRunState.SKIPPED
+
+
+def test_rows_are_counted_by_the_trainer_on_a_host_with_gpus_and_by_the_final_check(real_deck: Deck) -> None:
+    text = (
+        f"model_name_or_path: {real_deck.model}\nstage: sft\nfinetuning_type: lora\ndataset: demo,demo_chat\n"
+        f"dataset_dir: {real_deck.model.parent}/data\ntemplate: chatml\nlearning_rate: 1.0e-4\n"
+    )
+    spec, lengths = parse_spec(text), real_deck.api.row_lengths
+    assert lengths.known(spec, []).estimate  # type: ignore[union-attr]
+    assert real_deck.api.final_check(text, wait=True).problems == ()
+    kept = lengths.known(spec, [])
+    assert kept is not None and not kept.estimate
+    on_gpus = OnGpus(real_deck.api.paths, real_deck.api.environments)
+    assert on_gpus.count(parse_spec(text + "bf16: true\n")) == kept
+
+
+class OnGpus(RowLengths):
+    """The same environment as it would be on a GPU host: bf16 is asked for, and no GPU is to be seen by the check."""
+
+    def __init__(self, paths: DataPaths, environments: Environments) -> None:
+        super().__init__(paths, environments)
+        described = replace(environments.describe(), accelerator="rocm")
+        self.environments = cast(Environments, SimpleNamespace(describe=lambda _name: described))

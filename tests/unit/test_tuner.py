@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from backend.domain.job import Job, JobState, StopMode, Task, TerminationReason
+from backend.domain.job import Job, JobSpec, JobState, StopMode, Task, TerminationReason
 from backend.errors import InvalidInput
 from backend.planning.spec import parse_spec
 from backend.planning.steptime import Machine
 from backend.planning.tuning import Outcome
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster, abilities_of, find_config
+from backend.services.row_lengths import RowLengths
 from backend.services.tuning import Tuner, best_text, parse_result, report_table, save_report
-from backend.settings import load_settings
+from backend.settings import Settings, load_settings
 from backend.store.paths import DataPaths, JobPaths
 
 CONFIG = {
@@ -89,9 +90,15 @@ class FakeQueue:
 
 
 class Known(Forecaster):
-    """Row lengths that were counted before: no training environment is asked."""
+    """Row lengths that are estimated: no training environment is asked."""
 
-    def count_lengths(self, spec: object, *, timeout_seconds: float = 0) -> None:  # type: ignore[override]
+    def __init__(self, settings: Settings, paths: DataPaths, environments: Environments) -> None:
+        super().__init__(settings, paths, environments)
+        self.row_lengths = Uncounted(paths, environments)
+
+
+class Uncounted(RowLengths):
+    def count(self, spec: JobSpec, *, timeout_seconds: float = 0) -> None:
         return None
 
 

@@ -85,6 +85,17 @@ def open_api() -> Api:
     return api
 
 
+def await_gpus(api: Api) -> None:
+    """Before a job is planned: which GPUs there are must be known, also right after an installation."""
+    gpus = open_gpus(api.paths)
+    if gpus.latest_readings().at is not None:
+        return
+    typer.echo("Looking for GPUs, for the first time in this installation ...", err=True)
+    api.ensure_worker()
+    if not gpus.await_first_round():
+        typer.echo("warning: the worker has not looked at the GPUs yet; the job is planned without them", err=True)
+
+
 def follow_to_end(api: Api, job_id: str, *, timeout: float, quiet: bool) -> Job:
     """Poll until the job is final; restarts a worker that died meanwhile. Raises Conflict at the time limit."""
     began, shown = time.monotonic(), ""

@@ -17,7 +17,17 @@ from backend.services.bench import BenchStore, Comparison, describe_check, descr
 from backend.services.bench_runs import Benches, BenchWish
 from backend.services.doctor import examine_host
 from backend.services.gpus import open_gpus, read_fixture
-from ui.cli.common import EXIT_FAILED, EXIT_OF_STATE, AsJson, follow_to_end, open_api, parse_pairs, reported, show_job
+from ui.cli.common import (
+    EXIT_FAILED,
+    EXIT_OF_STATE,
+    AsJson,
+    await_gpus,
+    follow_to_end,
+    open_api,
+    parse_pairs,
+    reported,
+    show_job,
+)
 
 commands = typer.Typer()
 
@@ -124,6 +134,7 @@ def bench(
         wish = BenchWish(
             gpus=tuple(gpu or ()), processes=processes, profiles=tuple(profile or ("plain",)), env=variables
         )  # fmt: skip
+        await_gpus(api)
         jobs = benches.start(wish)
         drifted = [follow_check(api, benches.store, job.id, as_json) for job in jobs]
         if len(jobs) == 2 and not as_json:

@@ -18,6 +18,7 @@ from ui.cli.common import (
     EXIT_OF_STATE,
     AsJson,
     JobId,
+    await_gpus,
     follow_to_end,
     open_api,
     parse_changes,
@@ -44,7 +45,9 @@ def submit(
         if (file is None) == (not preset):
             raise InvalidInput("FILE", found="both or neither of FILE and --preset", expected="one of them")
         text = read_text(file) if file else load_preset(preset, demo=api.paths.demo)
-        show_job(api.submit(text, parse_changes(set_ or [])), as_json)
+        changes = parse_changes(set_ or [])
+        await_gpus(api)
+        show_job(api.submit(text, changes), as_json)
 
 
 @commands.command()
@@ -93,8 +96,9 @@ def resume(
     """A new job that goes on from a checkpoint."""
     with reported():
         api = open_api()
-        name = checkpoint or api.last_checkpoint(job_id)
-        show_job(api.resume(job_id, name, parse_changes(set_ or [])), as_json)
+        name, changes = checkpoint or api.last_checkpoint(job_id), parse_changes(set_ or [])
+        await_gpus(api)
+        show_job(api.resume(job_id, name, changes), as_json)
 
 
 @commands.command()

@@ -15,7 +15,16 @@ from backend.errors import (
 from backend.services.gpus import open_gpus
 from backend.services.searches import Searches, describe_rows
 from backend.services.sweeps import Sweeps, describe_sweep, parse_range
-from ui.cli.common import EXIT_FAILED, EXIT_STOPPED, AsJson, open_api, parse_pairs, read_text, reported
+from ui.cli.common import (
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    AsJson,
+    await_gpus,
+    open_api,
+    parse_pairs,
+    read_text,
+    reported,
+)
 
 commands = typer.Typer()
 
@@ -35,6 +44,7 @@ def tune(
         if not search and file is None:
             raise InvalidInput("FILE", found="nothing", expected="the YAML of a job")
         name = search or searches.create(read_text(file or Path()), budget * 60).id
+        await_gpus(api)
         record = searches.run(name, lambda progress: typer.echo(progress.text, err=True))
         best = searches.best_text(name) if record.best else ""
         if out and best:
@@ -63,12 +73,15 @@ def sweep(
 ) -> None:
     """Train a job with every combination of some settings, as a group of jobs; `--show ID` compares them."""
     with reported():
-        sweeps = Sweeps(open_api())
+        api = open_api()
+        sweeps = Sweeps(api)
         if not show_:
             if file is None:
                 raise InvalidInput("FILE", found="nothing", expected="the YAML of a job")
             ranges = [parse_range(*pair) for each in grid or [] for pair in parse_pairs([each], "--grid").items()]
-            show_ = sweeps.start(read_text(file), ranges, samples=samples, seed=seed, early_stop=early_stop).id
+            text = read_text(file)
+            await_gpus(api)
+            show_ = sweeps.start(text, ranges, samples=samples, seed=seed, early_stop=early_stop).id
         view = sweeps.view(show_)
         if as_json:
             typer.echo(json.dumps(asdict(view), ensure_ascii=False))

@@ -203,7 +203,8 @@ function drawEffect(page, search) {
   show(page.effect, Boolean(search.best) && Number.isFinite(before) && Number.isFinite(after));
   if (page.effect.hidden) return;
   replace(page.effect, h("div", { class: "td-note td-note-info" }, icon("info"), h("div", {},
-    h("p", {}, t("tune.same_batch", { before: f.number(before, 3), after: f.number(after, 3) })), search.packs_rows && h("p", {}, t("tune.packs")))));
+    h("p", {}, t("tune.same_batch", { before: f.number(before, 3), after: f.number(after, 3) })), search.packs_rows && h("p", {}, t("tune.packs")),
+    search.lengths_estimate && h("p", {}, t("tune.lengths_estimate")))));
 }
 
 function drawRows(page, search) {

@@ -75,6 +75,7 @@ TEXT: dict[str, str] = {
     "tune.tile.before": "now: {value}",
     "tune.same_batch": "All candidates train on as many rows a step as the present settings (within 10 %): {before} now, {after} with the best. "
     "Steps, learning rate and schedule stay as they are.",
+    "tune.lengths_estimate": "The trainer's tokenizer could not count the rows' tokens: rows a step are an estimate from the characters of the data.",
     "tune.packs": "The best settings pack several rows into one block: rows of a block see each other, their order changes, and rows longer "
     "than a block are dropped. The loss is not the same number as before.",
     "tune.outcome.oom": "out of memory",

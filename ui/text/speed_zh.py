@@ -74,6 +74,7 @@ TEXT: dict[str, str] = {
     "tune.tile.mfu": "算力利用率",
     "tune.tile.before": "当前：{value}",
     "tune.same_batch": "所有候选每步训练的行数都与当前设置相同（误差 10 % 以内）：当前 {before}，最佳 {after}。步数、学习率和调度不变。",
+    "tune.lengths_estimate": "训练环境的分词器未能统计各行的 token 数：每步行数是按数据字符数的估计。",
     "tune.packs": "最佳设置把多行数据打包进一个块：块内各行互相可见，顺序改变，长于块长的行被丢弃。损失值与之前不可直接比较。",
     "tune.outcome.oom": "显存不足",
     "tune.outcome.error": "出错",
