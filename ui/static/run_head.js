@@ -8,6 +8,7 @@ import { h, icon, replace, setAttr, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { notesDialog } from "./notes.js";
 import { resumeDialog } from "./resume.js";
+import { sweepDialog } from "./sweep_start.js";
 import { elapsed, endText, isActive, isFinal, jobFacts, jobPercent, parentLink, partOf, stepsText, stopDialog, cancelDialog, tags } from "./jobs.js";
 import { has, lang, t, tn } from "./text.js";
 import { busyWhile, button, codeBlock, copyText, dialog, iconButton, linkButton, progressBar, statePill, toast, updatePill, updateProgress } from "./widgets.js";
@@ -211,22 +212,6 @@ async function showCause(box, job, message) {
 function firstErrors(lines) {
   const at = lines.findIndex((line) => line.level === "error");
   return at < 0 ? [] : lines.slice(Math.max(0, at - 2), at + ERROR_LINES);
-}
-
-/** Lines `setting = values` become the grid of a sweep over this job. */
-function sweepDialog(job) {
-  const lines = h("textarea", { class: "td-input", rows: 4, value: "learning_rate = 5e-5, 1e-4, 2e-4\nlora_rank = 8, 16", "aria-label": t("sweep.start.help"), spellcheck: "false" });
-  const early = h("input", { type: "checkbox" });
-  return dialog({
-    title: t("sweep.start.title", { name: job.name }),
-    body: [h("p", {}, t("sweep.start.help")), lines, h("label", { class: "td-check" }, early, h("span", {}, t("sweep.start.early")))],
-    actions: [{ label: t("sweep.start"), kind: "primary", run: async () => {
-      const pairs = lines.value.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => line.split(/\s*[=:：]\s*/, 2));
-      const { spec_text: text } = await post(runPath(job.id, "/clone"));
-      const { sweep } = await post("/api/sweeps", { spec_text: text, grid: Object.fromEntries(pairs.map(([key, values]) => [key, values ?? ""])), early_stop: early.checked });
-      navigate(href("sweep", { id: sweep.id }));
-    } }],
-  });
 }
 
 function deleteDialog(job) {

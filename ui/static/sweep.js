@@ -60,12 +60,16 @@ function openSweep(main, id) {
   page.wait = h("div", {}, skeleton(6));
   page.title = h("h1", {});
   page.facts = h("p", { class: "td-muted", role: "status" });
+  page.sort = { name: "", down: false };
+  page.marked = "";
+  page.compare = linkButton(t("sweep.compare"), href("compare"), { iconName: "table" });
+  page.best = linkButton(t("sweep.best"), href("new"), { iconName: "edit" });
   page.stop = button(t("sweep.stop"), { kind: "danger", iconName: "stop", onclick: () => stopDialog(page) });
   page.chart = h("div", { class: "td-par" });
   page.head = h("tr", {});
   page.body = h("tbody", {});
   page.whole = h("div", { hidden: true },
-    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, page.title, page.facts), h("div", { class: "td-actions" }, page.stop)),
+    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, page.title, page.facts), h("div", { class: "td-actions" }, page.compare, page.best, page.stop)),
     h("section", { class: "td-section" }, h("h2", {}, t("sweep.chart")), page.chart),
     h("section", { class: "td-section" }, h("h2", {}, t("sweep.table")), h("div", { class: "td-table-box td-cards-table" }, h("table", { class: "td-table td-sweep-table" }, h("caption", { class: "td-offscreen" }, t("sweep.table")), h("thead", {}, page.head), page.body))));
   main.append(h("div", { class: "td-page" }, h("nav", { class: "td-crumbs", "aria-label": t("nav.crumbs") }, h("a", { href: href("sweep") }, icon("list"), h("span", {}, t("sweep.list")))), page.wait, page.whole));
@@ -74,6 +78,7 @@ function openSweep(main, id) {
     try {
       const view = await get(sweepPath(id));
       if (page.closed) return;
+      page.view = view;
       draw(page, view);
       if (view.active) page.again = setTimeout(page.load, POLL_MS);
     } catch (error) {
@@ -85,7 +90,17 @@ function openSweep(main, id) {
     }
   };
   page.load();
-  return { title: t("sweep.title"), update: (next) => (next.get("id") ?? "") === id, close() { page.closed = true; clearTimeout(page.again); } };
+  const resized = () => page.view && drawParallel(page, page.view, page.view.metric);
+  window.addEventListener("resize", resized);
+  return {
+    title: t("sweep.title"),
+    update: (next) => (next.get("id") ?? "") === id,
+    close() {
+      page.closed = true;
+      clearTimeout(page.again);
+      window.removeEventListener("resize", resized);
+    },
+  };
 }
 
 function stopDialog(page) {
@@ -102,10 +117,14 @@ function draw(page, view) {
   setText(page.title, t("sweep.of", { name: sweep.name }));
   setText(page.facts, [runsText(view), sweep.early_stop && t("sweep.early")].filter(Boolean).join(" · "));
   show(page.stop, view.active > 0);
+  const best = rows.find((row) => row.best);
+  show(page.compare, rows.some((row) => Number.isFinite(row.loss)));
+  page.compare.href = href("compare", { runs: rows.map((row) => row.job).join(",") });
+  show(page.best, Boolean(best) && view.active === 0);
+  if (best) page.best.href = href("new", { clone: best.job });
   const columns = ["run", "state", ...sweep.keys, "loss", "eval_loss", "tokens", "time"];
-  const heading = (name) => (sweep.keys.includes(name) ? h("code", {}, name) : t(`sweep.column.${name}`));
-  if (page.head.children.length !== columns.length) replace(page.head, columns.map((name) => h("th", { scope: "col" }, heading(name))));
-  keyed(page.body, rows, (row) => row.job, () => h("tr", {}), (node, row) => {
+  drawHead(page, columns, sweep.keys);
+  keyed(page.body, sorted(rows, page.sort, sweep.keys), (row) => row.job, () => h("tr", {}), (node, row) => {
     setClass(node, row.best ? "td-tune-best" : "");
     const cell = (name, ...content) => h("td", { dataset: { label: sweep.keys.includes(name) ? name : t(`sweep.column.${name}`) } }, content);
     replace(node, cell("run", h("a", { href: href("run", { id: row.job }) }, row.name), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best"))),
@@ -117,7 +136,34 @@ function draw(page, view) {
   drawParallel(page, view, metric);
 }
 
+/** A click sorts by a column, one more turns it round, a third goes back to the order of the server: best first. */
+function drawHead(page, columns, keys) {
+  const { name: by, down } = page.sort;
+  const shown = JSON.stringify([columns, by, down]);
+  if (page.head.dataset.shown === shown) return;
+  page.head.dataset.shown = shown;
+  const flip = (name) => {
+    page.sort = by !== name ? { name, down: false } : down ? { name: "", down: false } : { name, down: true };
+    draw(page, page.view);
+    page.head.querySelector(`[data-sort="${CSS.escape(name)}"]`)?.focus();
+  };
+  replace(page.head, columns.map((name) => h("th", { scope: "col", "aria-sort": by === name ? (down ? "descending" : "ascending") : null },
+    h("button", { type: "button", class: "td-sort", dataset: { sort: name }, onclick: () => flip(name) }, keys.includes(name) ? h("code", {}, name) : t(`sweep.column.${name}`), icon("chevron")))));
+}
+
+const FIELDS = { run: "name", state: "state", loss: "loss", eval_loss: "best_eval_loss", tokens: "tokens_per_second", time: "seconds" };
+
+/** What is not known comes last, whichever way round. */
+function sorted(rows, { name, down }, keys) {
+  if (!name) return rows;
+  const value = (row) => (keys.includes(name) ? row.values[name] : row[FIELDS[name]]);
+  const known = (item) => item !== null && item !== undefined && !(typeof item === "number" && Number.isNaN(item));
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true }));
+  return [...rows].sort((a, b) => (known(value(b)) - known(value(a))) || (known(value(a)) ? (down ? -1 : 1) * compare(value(a), value(b)) : 0));
+}
+
 function mark(page, job) {
+  page.marked = job;
   for (const line of page.chart.querySelectorAll("path[data-job]")) line.classList.toggle("td-par-here", line.dataset.job === job);
   page.chart.classList.toggle("td-par-marked", Boolean(job));
 }
@@ -187,4 +233,5 @@ function drawParallel(page, view, metric) {
     for (const [place, text] of axis.ticks) node.append(svg("text", { x: x(at) + 7, y: y(place) + 4, class: "td-par-tick" }, text));
   });
   page.chart.replaceChildren(node);
+  mark(page, page.marked); // the pointer may still be on a row
 }
