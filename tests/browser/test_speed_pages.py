@@ -199,3 +199,48 @@ def test_line_of_a_search_leads_to_the_run_that_measured_it_and_a_stopped_one_ca
     expect(tab.locator(".td-tune-best .td-tune-energy")).to_contain_text("± 3%")
     expect(tab.get_by_text("17 more candidates were not measured.")).to_be_visible()
     expect(tab.get_by_role("button", name="Search again")).to_be_visible()
+
+
+def test_sweep_started_from_a_run_says_how_many_runs_it_makes_before_it_starts(site: Site, tab: Tab) -> None:
+    add_job(site.deck.api, "varied", JobState.SUCCEEDED, ended_at=999_999.0)
+    tab.goto(f"{site.base}/run?id=varied")
+    tab.get_by_role("button", name=re.compile("^Sweep: train")).click()
+    box = tab.get_by_role("dialog")
+    expect(box).to_contain_text("That makes 6 runs.")
+    lines = box.get_by_role("textbox")
+    lines.fill("learning_rate = 1e-5..1e-3:log\nseed: 1，2")
+    expect(box).to_contain_text("needs a number of runs to draw")
+    box.get_by_role("spinbutton").fill("5")
+    expect(box).to_contain_text("Draws 5 different runs.")
+    lines.fill("seed = 1\nseed = 2")
+    expect(box).to_contain_text("A setting is named twice")
+
+
+def test_the_table_of_a_sweep_is_sorted_by_any_column_with_unknown_figures_last(site: Site, tab: Tab) -> None:
+    api = site.deck.api
+    for number, loss in enumerate((2.0, 1.0, None), 1):
+        paths = add_job(api, f"sorted-{number}", JobState.SUCCEEDED, ended_at=999_999.0)
+        if loss is not None:
+            files = RecorderFiles(paths.recorder)
+            files.start()
+            files.step(1, loss=loss)
+    jobs = {f"sorted-{number}": {"seed": 10 * number} for number in (1, 2, 3)}
+    sweep = Sweep(id="s-2", name="Demo", created_at=1e6, keys=("seed",), early_stop=False, jobs=jobs)
+    folder = Sweeps(api).root
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "s-2.json").write_text(json.dumps(asdict(sweep)))
+    tab.goto(f"{site.base}/sweep?id=s-2")
+    names = tab.locator(".td-sweep-table tbody tr td:first-child a")
+    expect(names).to_have_text(["sorted-2", "sorted-1", "sorted-3"])
+    tab.get_by_role("button", name="seed").click()
+    expect(names).to_have_text(["sorted-1", "sorted-2", "sorted-3"])
+    tab.get_by_role("button", name="seed").click()
+    expect(names).to_have_text(["sorted-3", "sorted-2", "sorted-1"])
+    heading = tab.get_by_role("button", name="Loss", exact=True)
+    heading.click()
+    heading.click()
+    expect(names).to_have_text(["sorted-1", "sorted-2", "sorted-3"])  # highest first, the unknown last all the same
+    expect(tab.get_by_role("link", name="Open the best in the form")).to_have_attribute(
+        "href", re.compile("clone=sorted-2")
+    )
+    expect(tab.get_by_role("link", name="Compare the curves")).to_have_attribute("href", re.compile("sorted-1"))

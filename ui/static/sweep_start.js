@@ -23,6 +23,9 @@ export function countRuns(pairs) {
   return pairs.reduce((product, [, values]) => product * values.split(/[,，]/).filter((value) => value.trim()).length, pairs.length ? 1 : 0);
 }
 
+/** An object would keep only the last of them. */
+const namedTwice = (pairs) => new Set(pairs.map(([key]) => key)).size < pairs.length;
+
 /** Every combination of some settings of this job, or some drawn at random, as a group of runs. */
 export function sweepDialog(job) {
   const lines = h("textarea", { class: "td-input", rows: 4, value: FIRST_LINES, "aria-label": t("sweep.start.help"), spellcheck: "false" });
@@ -38,14 +41,14 @@ export function sweepDialog(job) {
   draws.addEventListener("input", tell);
   tell();
   const start = async () => {
+    if (namedTwice(readGrid(lines.value))) throw new Error(t("sweep.start.twice"));
     const { spec_text: text } = await post(runPath(job.id, "/clone"));
     const { sweep } = await post("/api/sweeps", { spec_text: text, grid: Object.fromEntries(readGrid(lines.value)), early_stop: early.checked, ...(draws.value && { samples: Number(draws.value) }) });
     navigate(href("sweep", { id: sweep.id }));
   };
   const wrong = h("p", { class: "td-note td-note-warn", hidden: true }, t("sweep.start.twice"));
   lines.addEventListener("input", () => {
-    const keys = readGrid(lines.value).map(([key]) => key);
-    show(wrong, new Set(keys).size < keys.length); // an object would keep only the last of them
+    show(wrong, namedTwice(readGrid(lines.value)));
   });
   return dialog({
     title: t("sweep.start.title", { name: job.name }),
