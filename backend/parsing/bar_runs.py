@@ -1,75 +1,108 @@
-"""Bytes of a console into raw lines, with long runs of redrawn progress bars reduced to their last state.
+"""A line that was redrawn into its pieces, and a long run of one progress bar into the few states that matter.
 
-A console is mostly bars: tqdm draws one ten times a second and only the last one before other output says anything. A run is
-recognised in one regular expression match, which is many times faster than looking at each bar.
+A console is mostly bars: tqdm draws one ten times a second and only the last one before other output says anything. That all
+pieces between two places are states of one bar is proved by their few distinct shapes, many times faster than reading each.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from backend.parsing.lines import LineSplitter, RawLine, cut_long
+from backend.parsing.lines import RawLine
+from backend.parsing.shapes import DIGITS, ShapeCache
 
-_BAR = rb"[^\r\n]*%\|[^\r\n]*\r++(?=[^\n])"
-_TOKEN = re.compile(rb"(?P<run>(?:" + _BAR + rb"){3,})|[^\r\n]*+(?P<end>\r*+\n|\r++(?=[^\n]))")
+_PIECE = re.compile(rb"([^\r]*+)(\r*+)")
+_FEWEST = 3
 _STATE = re.compile(
-    rb"(?P<desc>[^|\r\n]*?)\s*\d{1,3}%\|[^|\r\n]*\|\s*(?P<done>[\d.,]+[kMG]?)/(?P<total>[\d.,]+[kMG]?)\s"
+    rb"([^|%\r\x1b]*?) *%\|[^|\r\x1b]*\| *[.,kMG]*/[.,kMG]* \["
+    rb"(?: days?, )?:*<(?: days?, )?[:?]*(?:, *[.?]*(?:s/)?[A-Za-z ]+(?:/s)?)?\] *"
 )
+"""The shape of a state without values behind the rate: bars that carry points are read one by one."""
+_NO_BAR = b"\r"
+_NO_NAME = {b""}
+_PERCENT = b"0123456789 "
 
 
-class BarRunSplitter(LineSplitter):
-    """A LineSplitter that leaves out bars which the next bar of the same kind replaces. Offsets stay those of the log."""
+class BarRun(NamedTuple):
+    """`kept`: places in the line of the states that matter, in order; from `start` to `stop` there are `states` of them."""
 
-    def _cut(self, data: bytes) -> list[RawLine]:
-        lines: list[RawLine] = []
-        base, at = self._start, 0
-        for match in _TOKEN.finditer(data):
-            if match["run"] is not None:
-                _take_run(lines, data, base, at, match.end())
-            else:
-                start = cut_long(lines, data, base, at, match.start("end"))
-                ended = data[match.end() - 1] == 13
-                lines.append(RawLine(base + start, data[start : match.start("end")], base + match.end(), ended))
-            at = match.end()
-        at = cut_long(lines, data, base, at, len(data))
-        self._start = base + at
-        if at < len(data):
-            self._hold(data[at:])
-        return lines
+    start: int
+    stop: int
+    states: int
+    kept: list[tuple[int, int]]
 
 
-def _take_run(lines: list[RawLine], data: bytes, base: int, at: int, stop: int) -> None:
-    """Bars of one kind: the first (drawn again behind a dict, it has the dict's step), the last one, and the last unfinished
-    one before it (a finished bar shows a mean instead of a rate)."""
-    spans = _last_bars(data, at, stop)
-    if spans is None or b"loss=" in data[at:stop]:  # bars of several kinds, or bars that carry points
-        spans = [(found.start(), found.end()) for found in re.finditer(rb"[^\r]+\r+", data[at:stop])]
-        spans = [(at + start, at + end) for start, end in spans]
-    for start, end in spans:
-        lines.append(RawLine(base + start, data[start:end].rstrip(b"\r"), base + end, True))
+def pieces_of(line: bytes, at: int, start: int, stop: int, *, is_open: bool) -> Iterator[RawLine]:
+    """What stood in the row one after the other, from `start` to `stop` of a line that begins at byte `at` of the log.
+
+    `is_open`: the line goes on, so that its last piece is drawn over too.
+    """
+    for match in _PIECE.finditer(line, start, stop):
+        if match.end() > match.start():
+            overwritten = is_open or match.end() < len(line)
+            yield RawLine(at + match.start(), match[1], at + match.end(), overwritten)
 
 
-def _last_bars(data: bytes, at: int, stop: int) -> list[tuple[int, int]] | None:
-    first = _STATE.match(data, at)
-    start, end = _bar_before(data, at, stop)
-    last = _STATE.match(data, start)
-    if first is None or last is None or first.group("desc", "total") != last.group("desc", "total"):
+def find_run(line: bytes) -> BarRun | None:
+    """The run of states of one bar that a line holds, None when there is none or when it may be more than that."""
+    first, last = line.find(b"%|"), line.rfind(b"%|")
+    start, stop = line.rfind(b"\r", 0, max(first, 0)) + 1, line.find(b"\r", last)
+    if stop < 0:  # the last state ends the line: nothing was drawn over it
+        stop = line.rfind(b"\r", 0, last)
+    if first < 0 or stop <= first:
         return None
-    spans = [(start, end)]
-    first_end = data.find(b"\r", at, stop)
-    while data[first_end : first_end + 1] == b"\r":
-        first_end += 1
-    while last is not None and last["done"] == last["total"] and start > at:
-        start, end = _bar_before(data, at, start)
-        last = _STATE.match(data, start)
-        if last is not None and last["done"] != last["total"]:
-            spans.insert(0, (start, end))
-    return spans if spans[0][0] == at else [(at, first_end), *spans]
+    run = line[start:stop]
+    count = run.count(b"\r") + 1
+    total = _total_of(run, first - start)
+    if (
+        count < _FEWEST
+        or not total
+        or run.count(b"/" + total + b" [") != count
+        or not _is_one_bar(run, first - start, count)
+    ):
+        return None
+    return BarRun(start, stop + 1, count, [(start + a, start + b) for a, b in _kept(run, total)])
 
 
-def _bar_before(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """Start and end (behind its carriage returns) of the bar that ends at `stop`."""
-    text_end = stop
-    while text_end > at and data[text_end - 1] == 13:
-        text_end -= 1
-    return max(at, data.rfind(b"\r", at, text_end) + 1), stop
+def _total_of(run: bytes, percent: int) -> bytes:
+    """`1000` of `10/1000 [`."""
+    bar_end = run.find(b"|", percent + 2)
+    slash = run.find(b"/", bar_end)
+    end = run.find(b" [", slash)
+    return run[slash + 1 : end] if 0 < bar_end < slash < end < slash + 16 else b""
+
+
+def _is_one_bar(run: bytes, percent: int, count: int) -> bool:
+    """Every piece is a state of a bar of the same name, and nothing else stands in it."""
+    names = {_NAMES.of(shape) for shape in set(run.translate(None, DIGITS).split(b"\r"))}
+    if len(names) != 1 or _NO_BAR in names:
+        return False
+    return names == _NO_NAME or run.count(b"\r" + run[:percent].rstrip(_PERCENT)) == count - 1
+
+
+def _name_of(shape: bytes) -> bytes:
+    found = _STATE.fullmatch(shape)
+    return found[1] if found else _NO_BAR
+
+
+_NAMES = ShapeCache(_name_of)
+
+
+def _kept(run: bytes, total: bytes) -> list[tuple[int, int]]:
+    """The first state (drawn again behind a dict, it has the dict's step), the last one, and the last unfinished one before it
+    (a finished bar shows a mean instead of a rate)."""
+    finished = b" " + total + b"/" + total + b" ["
+    first_end = run.index(b"\r")
+    spans: list[tuple[int, int]] = []
+    stop = len(run)
+    while stop > first_end:
+        start = run.rfind(b"\r", 0, stop) + 1
+        is_finished = run.find(finished, start, stop) >= 0
+        if not spans or not is_finished:
+            spans.insert(0, (start, stop))
+        if not is_finished:
+            break
+        stop = start - 1
+    return [(0, first_end), *spans]

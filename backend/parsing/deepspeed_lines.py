@@ -105,6 +105,11 @@ class DeepSpeedLines:
             self._take_launcher(text)
         return self.lines > before
 
+    def take_many(self, lines: list[str]) -> None:
+        """Lines in order."""
+        for line in lines:
+            self.take(line)
+
     def _take_step(self, text: str) -> None:
         for match in _STEP.finditer(text) if ", skipped=" in text else ():
             self.lines += 1

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.parsing.failure_facts import read_facts
 from backend.parsing.launcher import NOISE, LauncherLines
-from backend.parsing.lines import Line
+from backend.parsing.lines import Line, clip_text, decode_text, is_ordinary, read_origin
 from backend.parsing.log_facts import STOPPED_CAUSES
-from backend.parsing.shapes import ShapeCache, shape_of
+from backend.parsing.shapes import LiteralSet, ShapeCache, shape_of
 from backend.parsing.signatures import OUTSIDE, PEER, REMARKS, SIGNATURES, STOP, Remark, Signature
 
 MAX_EVIDENCE = 4
 _CONTEXT_LINES = 12
-_RECENT_LINES = 16
+_CONTEXT_BEFORE = 16
+_RECENT_LINES = 64
+"""The lines of the context before a failure are searched in so many: those of level INFO do not count."""
 _MAX_CONTEXT = 96
 _MAX_OFFSETS = 4096
 _STEPS_AFTER_ERROR = 2
@@ -50,9 +52,10 @@ for _one in _ALL:
     for _need in _one.needs:
         _BY_NEED.setdefault(_need, []).append(_one)
 NEEDS: tuple[str, ...] = tuple(_BY_NEED)
+_NEED_SET = LiteralSet(NEEDS)
 TRIGGERS = (
     *NEEDS, "Traceback", 'File "', "rror", "xception", "nterrupt", "Exit", "Refused", "Invalid", "Expired", "Unsupported",
-    "StopIteration", "NCCL", "atchdog", "assert",
+    "StopIteration", "NCCL", "atchdog", "assert", "RROR", "mismatch",
 )  # fmt: skip
 """Literals without which a line tells nothing about a failure."""
 
@@ -141,8 +144,8 @@ class FailureScan:
         self.ignored_exceptions = 0
         self._open: dict[int | None, _Traceback] = {}
         self._watching: list[tuple[Finding, int]] = []
-        self._shapes = ShapeCache(NEEDS)
-        self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
+        self._shapes = ShapeCache(_needs_of)
+        self._recent: deque[str | bytes] = deque(maxlen=_RECENT_LINES)
         self._previous = ""
         self._previous_open = False
 
@@ -170,6 +173,10 @@ class FailureScan:
             self._previous = whole.rstrip()[-_WRAPPED_CHARACTERS:]
         self._recent.append(body)
 
+    def pass_over(self, lines: Sequence[str | bytes]) -> None:
+        """Lines that tell nothing of a failure, text without prefix or bytes: they may stand before one all the same."""
+        self._recent.extend(lines[-_RECENT_LINES:])
+
     def _feed_context(self, body: str) -> None:
         if not self._watching:
             return
@@ -183,7 +190,7 @@ class FailureScan:
     def _scan(self, line: Line, text: str, rank: int | None) -> bool:
         matched = False
         tried: set[int] = set()
-        for need in self._shapes.candidates(shape_of(text.encode("utf-8", "replace"))):
+        for need in self._shapes.of(shape_of(text.encode("utf-8", "replace"))):
             if need in text:
                 for one in _BY_NEED[need]:
                     if id(one) not in tried and (found := one.pattern.search(text)):
@@ -216,8 +223,12 @@ class FailureScan:
         if one.weight == finding.weight:
             self._add_evidence(finding, one, found, line, text, rank)
         if len(finding.context) < _MAX_CONTEXT and text not in finding.context[-1:]:
-            finding.context += [*self._recent, text] if finding.count == 1 else [text]
+            finding.context += [*self._context_before(), text] if finding.count == 1 else [text]
             self._watching.append((finding, _CONTEXT_LINES))
+
+    def _context_before(self) -> list[str]:
+        bodies = [one if isinstance(one, str) else _body_of(one) for one in self._recent]
+        return [body for body in bodies if not is_ordinary(body)][-_CONTEXT_BEFORE:]
 
     def _add_evidence(
         self, finding: Finding, one: Signature, found: re.Match[str], line: Line, text: str, rank: int | None
@@ -352,6 +363,15 @@ class FailureScan:
     def _first_printing_rank(self, root: Finding | None) -> int | None:
         printed = root.ranks[0] if root and root.ranks else None
         return printed if printed != self._first_failing_rank(root) else None
+
+
+def _needs_of(shape: bytes) -> tuple[str, ...]:
+    return tuple(NEEDS[index] for index in _NEED_SET.find(shape))
+
+
+def _body_of(line: bytes) -> str:
+    text = clip_text(decode_text(line))
+    return text[read_origin(text).body_at :]
 
 
 def _without_consequences(live: list[Finding]) -> list[Finding]:

@@ -14,6 +14,9 @@ from typing import NamedTuple
 MAX_LINE_BYTES = 1 << 20
 """A longer line is cut here: a program that writes no line end must not fill the memory."""
 
+LONGEST_TEXT = 10_000
+"""Characters of a line that readers look at."""
+
 _LINE_END = re.compile(rb"\r*\n|\r+")
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
@@ -138,6 +141,33 @@ def cut_long(lines: list[RawLine], data: bytes, base: int, at: int, stop: int) -
     return at
 
 
+class LineBlocks(LineSplitter):
+    """Portions of bytes into blocks of complete lines, for readers that look at many lines at once."""
+
+    def cut(self, data: bytes) -> tuple[int, bytes]:
+        """Offset and bytes of what these bytes complete, as `feed` would cut it: up to the last line end.
+
+        A block of MAX_LINE_BYTES and more holds (or is) a line that is too long: ask `cut_into_lines`.
+        """
+        if self._held:
+            if not self._completes_a_line(data):
+                self._hold(data)
+                return self._start, b""
+            data = b"".join((*self._parts, data))
+            self._parts, self._held = [], 0
+        if len(data) >= MAX_LINE_BYTES:
+            return self._start, data
+        stop = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data.rstrip(b"\r")))) + 1
+        base, self._start = self._start, self._start + stop
+        if stop < len(data):
+            self._hold(data[stop:])
+        return base, data[:stop]
+
+    def cut_into_lines(self, block: bytes) -> list[RawLine]:
+        """The lines of a block that is too long; the open one is held."""
+        return self._cut(block)
+
+
 class LineDecoder:
     """Portions of bytes in, decoded lines out. `offset` is the position of the first byte in the log."""
 
@@ -176,6 +206,18 @@ def decode_text(data: bytes, *, first: bool = False) -> str:
         data = data.replace(b"\0", b"")
     text = data.decode("utf-8", "replace")
     return _ESCAPE.sub("", text) if "\x1b" in text else text
+
+
+def is_ordinary(text: str) -> bool:
+    """A line of level INFO tells no failure, but for the launchers' own about killed processes."""
+    if text.startswith("[INFO|") or " NCCL INFO " in text[:120] or "] [INFO] [" in text[:48]:
+        return "ill" not in text and "signal" not in text and "already" not in text
+    return False
+
+
+def clip_text(text: str) -> str:
+    """A printed training example can be megabytes long: what matters stands at the ends."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 2000]} ... {text[-2000:]}"
 
 
 def terminal_lines(lines: list[Line]) -> list[Line]:

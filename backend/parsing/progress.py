@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _BAR = re.compile(
     r"(?P<desc>[^|\r\n]*?)(?P<percent>\d{1,3})%\|[^|]*\|\s*(?P<done>[\d.,]+[kMG]?)/(?P<total>[\d.,]+[kMG]?)\s"
     r"\[(?P<elapsed>[\d:]+|\d+ days?, [\d:]+)<(?P<left>[\d:?]+|\d+ days?, [\d:?]+)"
     r"(?:,\s*(?P<rate>[\d.?]+)\s*(?P<unit>s/|)\s*(?P<what>[\w ]+?)(?P<per>/s|))?(?P<post>,\s[^\]]*)?\]"
+)
+_PLAIN_BAR = re.compile(
+    rb" *\d{1,3}%\|[^|\r]*+\| (\d++)/(\d++) \[(?:(\d++):)?(\d++):(\d++)<[\d:?]++, +(?:(\d++(?:\.\d++)?)|\?)(s/it|it/s)\] *"
 )
 _POST = re.compile(r"([\w./-]+)=\s*(-?[\d.]+(?:e[+-]?\d+)?|nan|inf)", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?$")
@@ -16,18 +19,17 @@ _MAX_DESCRIPTION = 160
 _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(NamedTuple):
     """One state of a bar. `seconds_per_item` is what tqdm shows (smoothed), None while it shows `?`.
 
-    `start` and `stop` are the positions in the text: other output is often glued to either side.
+    A NamedTuple, for a console has millions. `start` and `stop` are the positions in the text: other output is often glued
+    to either side.
     """
 
     desc: str
     done: int
     total: int
     elapsed: float | None
-    left: float | None
     seconds_per_item: float | None
     values: dict[str, float]
     start: int
@@ -47,9 +49,21 @@ def find_bar(text: str, at: int = 0) -> Bar | None:
         return None
     return Bar(
         desc=match["desc"].strip(), done=done, total=total, elapsed=parse_clock(match["elapsed"]),
-        left=parse_clock(match["left"]), seconds_per_item=_seconds_per_item(match), values=_values(match["post"] or ""),
+        seconds_per_item=_seconds_per_item(match), values=_values(match["post"] or ""),
         start=match.start("desc") if match["desc"].strip() else match.start("percent"), stop=match.end(),
     )  # fmt: skip
+
+
+def parse_plain_bar(data: bytes, start: int, stop: int) -> Bar | None:
+    """What `find_bar` finds in `data[start:stop]`, for tqdm's usual form without a name; None for any other bar or text."""
+    match = _PLAIN_BAR.fullmatch(data, start, stop)
+    if match is None:
+        return None
+    done, total, hours, minutes, seconds, shown, unit = match.groups()
+    elapsed = float((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds))
+    rate = float(shown or 0)
+    pace = None if not rate else rate if unit == b"s/it" else 1 / rate
+    return Bar("", int(done), int(total), elapsed, pace, {}, 0, stop - start)
 
 
 def parse_clock(text: str) -> float | None:

@@ -16,7 +16,7 @@ _TIMEOUT = re.compile(
     r"\[(?:PG [^\]]*)?Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)"
     r"(?:.*?Timeout\(ms\)=(\d+))?(?:.*?ran for (\d+) milliseconds)?(?:.*?\[repeated (\d+)x)?"
 )
-TRIGGERS = ("NCCL", "NET/", "Using network", "collective")
+TRIGGERS = ("NCCL", "RCCL", "NET/", "Using network", "collective")
 """Literals without which a line is none of RCCL's (frames of a stack begin with #)."""
 _RANK = re.compile(r"\bRank (\d+)\]")
 _GLOG = re.compile(r"\[([EF])\d{3,4} (\d\d):(\d\d):(\d\d)")

@@ -198,7 +198,7 @@ _STOPS = (
     _sign("killed_without_reason", "signal|Signal", r"(?i)(?:terminated by|died from|killed by|exited (?:with|on)) signal:? (?:9|Killed)", GUESS),
     _sign("killed_without_reason", "abruptly died", r"One of the subprocesses has abruptly died", GUESS - 5),
     _sign("killed_without_reason", "signal: Killed", r"DataLoader worker \(pid\(?s?\)? \d+\) is killed by signal: Killed", GUESS),
-    _sign("killed_without_reason", "137", r"(?i)exit(?:ed)?(?: with)?(?: code| status)? ?[:(]? ?137\b", GUESS),
+    _sign("killed_without_reason", "xit|XIT", r"(?i)exit(?:ed)?(?: with)?(?: code| status)? ?[:(]? ?137\b", GUESS),
     _sign("killed_without_reason", "SIGKILL", r"(?:terminated with signal SIGKILL|died with <Signals\.SIGKILL: 9>)", GUESS),
     _sign("cancelled", "Terminated|已终止", r"^(?:\S+[:\uff1a] ?(?:line|行) ?\d+[:\uff1a] +\d+ )?(?:Terminated\b|已终止)", GUESS),
     _sign("killed_without_reason", "SYSTEM_ERROR|died unexpectedly", r"Worker exit type: SYSTEM_ERROR|worker died unexpectedly", GUESS - 5),

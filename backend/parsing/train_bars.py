@@ -53,9 +53,11 @@ class TrainBars:
         if bar.desc and not _TRAIN_DESC.match(bar.desc) and not any("loss" in name for name in bar.values):
             self._take_described(bar)
             return False
-        if bar.total not in self._candidates and len(self._candidates) >= _MAX_TOTALS:
-            return False
-        candidate = self._candidates.setdefault(bar.total, _Candidate(bar.done))
+        candidate = self._candidates.get(bar.total)
+        if candidate is None:
+            if len(self._candidates) >= _MAX_TOTALS:
+                return False
+            candidate = self._candidates[bar.total] = _Candidate(bar.done)
         candidate.nested += nested or (self.evaluating and bar.total != self.expected_total)
         candidate.done = bar.done
         candidate.elapsed = max(candidate.elapsed, bar.elapsed or 0.0)
@@ -100,6 +102,9 @@ class TrainBars:
         return chosen.elapsed if chosen else None
 
     def _chosen(self) -> _Candidate | None:
+        if len(self._candidates) == 1 and self.expected_total is None:  # the usual case, asked for at each bar
+            (only,) = self._candidates.values()
+            return None if only.nested else only
         total = self.total
         return self._candidates.get(total) if total is not None else None
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 _ENTRY = re.compile(r"""['"]([\w./@ :-]{1,80})['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|([^,{}'"]*?))\s*(?=[,}]|$)""")
+_ENTRY_BYTES = re.compile(_ENTRY.pattern.encode())
 _WRAPPED_NUMBER = re.compile(r"^(?:np\.\w+|tensor|numpy\.\w+)\(\s*([^,)]+).*$")
 _START = re.compile(
     r"""\{['"](?:loss|eval_|train_|learning_rate|epoch|grad_norm|rewards?/|objective/|step|reward|kl|ppo/|num_tokens|entropy)"""
@@ -14,9 +15,10 @@ _START = re.compile(
 _TRAIN_KEYS = frozenset({"loss", "reward", "objective/kl", "ppo/loss/total"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerDict:
-    """One printed dict. `kind`: `train` (a point of the loss), `eval`, `final` (train_runtime ...) or `other`.
+class TrainerDict(NamedTuple):
+    """One printed dict; a NamedTuple, for a console may have millions.
+
+    `kind`: `train` (a point of the loss), `eval`, `final` (train_runtime ...) or `other`.
 
     `start` and `stop` are the positions in the text; `rounded`: the copy that LLaMA-Factory's callback prints (4 decimals).
     """
@@ -48,7 +50,7 @@ def parse_trainer_dict(text: str, start: int | None = None) -> TrainerDict | Non
     if not values:
         return None
     return TrainerDict(
-        kind=_kind_of(values), values=values, start=at, stop=stop + 1, rounded=_is_rounded(text[at : stop + 1])
+        kind=_kind_of(values), values=values, start=at, stop=stop + 1, rounded=is_rounded(text[at : stop + 1])
     )  # fmt: skip
 
 
@@ -87,6 +89,13 @@ def _read_entries(inner: str) -> dict[str, float]:
     return values
 
 
+def value_spans(line: bytes, brace: int) -> Iterator[tuple[str, int, int]]:
+    """Key, start and stop of each value of a dict without inner ones; `brace` is where it begins."""
+    for match in _ENTRY_BYTES.finditer(line, brace + 1, line.find(b"}", brace)):
+        start, stop = match.span(match.lastindex or 0)
+        yield match[1].decode(), start, stop
+
+
 def _kind_of(values: Mapping[str, float]) -> str:
     if "train_runtime" in values:
         # num_input_tokens logging adds train_runtime to ordinary rows; the last row has the mean loss instead of a loss
@@ -96,7 +105,7 @@ def _kind_of(values: Mapping[str, float]) -> str:
     return "train" if not _TRAIN_KEYS.isdisjoint(values) else "other"
 
 
-def _is_rounded(text: str) -> bool:
+def is_rounded(text: str) -> bool:
     """LLaMA-Factory's callback prints `'loss': 1.2345, 'learning_rate': 2.0000e-05, 'epoch': 0.25` and nothing else."""
     return (
         re.match(

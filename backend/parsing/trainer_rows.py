@@ -6,10 +6,11 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from backend.parsing.trainer_dict import TrainerDict
 
+_ONE_SOURCE: frozenset[str | None] = frozenset({None})
 _WINDOW = 64
 """Copies of one point are printed close together: further back is another point."""
 
@@ -24,7 +25,7 @@ class Row:
     epoch: float | None
     segment: int
     rounded: bool = False
-    sources: set[str | None] = field(default_factory=set)
+    sources: frozenset[str | None] = frozenset()
 
     @property
     def loss(self) -> float | None:
@@ -53,8 +54,12 @@ class RecentRows:
     def find_copy(self, row: Row) -> Row | None:
         """The newest row that is the same point."""
         bucket = _bucket(row)
-        near = [one for at in (bucket - 1, bucket, bucket + 1) for one in self._by_loss.get(at, ())]
-        return next((one for one in reversed(near) if _same_point(one, row)), None)
+        step = row.step
+        for at in (bucket + 1, bucket, bucket - 1):
+            for one in reversed(self._by_loss.get(at, ())):
+                if (step is None or one.step is None or one.step == step) and _same_point(one, row):
+                    return one
+        return None
 
 
 def _bucket(row: Row) -> int:
@@ -85,7 +90,8 @@ class TrainerRows:
         recent = self._recent if found.kind == "train" else self._recent_evals
         row = Row(
             values=dict(found.values), offset=offset, step=step, epoch=found.values.get("epoch"),
-            segment=len(self.segment_starts) - 1, rounded=found.rounded, sources={source},
+            segment=len(self.segment_starts) - 1, rounded=found.rounded,
+            sources=_ONE_SOURCE if source is None else frozenset({source}),
         )  # fmt: skip
         if copy := recent.find_copy(row):
             _join(copy, row)
