@@ -21,7 +21,6 @@ _STATE = re.compile(
 )
 """The shape of a state without values behind the rate: bars that carry points are read one by one."""
 _NO_BAR = b"\r"
-_NO_NAME = {b""}
 _PERCENT = b"0123456789 "
 
 
@@ -76,10 +75,8 @@ def _total_of(run: bytes, percent: int) -> bytes:
 
 def _is_one_bar(run: bytes, percent: int, count: int) -> bool:
     """Every piece is a state of a bar of the same name, and nothing else stands in it."""
-    names = {_NAMES.of(shape) for shape in set(run.translate(None, DIGITS).split(b"\r"))}
-    if len(names) != 1 or _NO_BAR in names:
-        return False
-    return names == _NO_NAME or run.count(b"\r" + run[:percent].rstrip(_PERCENT)) == count - 1
+    name = _RUNS.of(run.translate(None, DIGITS))
+    return not name or (name != _NO_BAR and run.count(b"\r" + run[:percent].rstrip(_PERCENT)) == count - 1)
 
 
 def _name_of(shape: bytes) -> bytes:
@@ -87,7 +84,14 @@ def _name_of(shape: bytes) -> bytes:
     return found[1] if found else _NO_BAR
 
 
+def _common_name(shape: bytes) -> bytes:
+    """The name that all pieces of a run's shape have, `_NO_BAR` when they differ or one is no state of a bar."""
+    names = {_NAMES.of(piece) for piece in set(shape.split(b"\r"))}
+    return names.pop() if len(names) == 1 else _NO_BAR
+
+
 _NAMES = ShapeCache(_name_of)
+_RUNS = ShapeCache(_common_name)
 
 
 def _kept(run: bytes, total: bytes) -> list[tuple[int, int]]:

@@ -64,7 +64,8 @@ _INSIDE_DICT = re.compile(r"^[^{}\[\]=%|]*, '[\w/.-]+': '?-?[\d.]+(?:e-?\d+)?'?,
 _ENGINE_ACTORS = ("(EngineCore", "(Worker_", "(Worker ", "(VllmWorker", "(APIServer", "(ApiServer")
 """Processes of vLLM print a prefix of the same form as Ray's actors."""
 _CURSOR_UP = b"\x1b[A"
-_PASSING = frozenset({QUIET, CALM})
+_PASSING = frozenset({QUIET, CALM, CALM | FAILURE, ENGINE, CALM | ENGINE, CALM | ENGINE | FAILURE})
+_LATER = ENGINE | FAILURE
 _NOTHING: frozenset[int] = frozenset()
 _LINE_END = re.compile(rb"\r*\n|\r+")
 
@@ -174,7 +175,7 @@ class ConsoleReader:
                 line = lines[index] = line.rstrip(b"\r")
                 shape = shape.rstrip(b"\r")
             plan = known(shape)
-            if plan in passing:
+            if plan in passing and (not plan & _LATER or self._passes(plan, line)):
                 continue
             if first_quiet < index:
                 self._pass_over(lines[first_quiet:index])
@@ -188,8 +189,16 @@ class ConsoleReader:
         if rest:
             self._take_drawn(rest, at, is_open=True)
 
+    def _passes(self, plan: int, line: bytes) -> bool:
+        """Nobody reads a line that might tell a failure, or DeepSpeed's reader alone does, later."""
+        if b"\r" in line or (plan & FAILURE and not is_calm(line)):
+            return False
+        if plan & ENGINE:
+            self._engine_lines.append(line)
+        return True
+
     def _passing(self) -> frozenset[int]:
-        """Plans of lines that need not be looked at: none while a reader waits for what comes next."""
+        """Plans of lines that need not be looked at, or may not: none while a reader waits for what comes next."""
         return _NOTHING if not self._skim or self._is_waiting or self.failure.is_following else _PASSING
 
     @property
@@ -214,10 +223,15 @@ class ConsoleReader:
             for raw in pieces_of(line, at, 0, len(line), is_open=is_open):
                 self._take_piece(raw)
             return
-        self._take_around(line, at, 0, run.start, is_open=is_open)
+        if run.start == 1:  # the return that every redrawn bar begins with
+            self._cleared = True
+        else:
+            self._take_around(line, at, 0, run.start, is_open=is_open)
+        waiting = self._is_waiting
         for start, stop in run.kept:
-            if self._is_waiting or (bar := parse_plain_bar(line, start, stop)) is None:
+            if waiting or (bar := parse_plain_bar(line, start, stop)) is None:
                 self._take_piece(RawLine(at + start, line[start:stop], at + stop + 1, True))
+                waiting = self._is_waiting
             else:
                 self._take_plain_bar(bar, at + start)
         self.marks.lines += run.states - len(run.kept)
