@@ -108,6 +108,18 @@ def sweep_router(sweeps: Sweeps) -> APIRouter:
     def stop(request: Request, sweep_id: str, body: Given) -> Response:
         return answer(request, sweeps.stop(sweep_id))
 
+    @router.post("/{sweep_id}/resume")
+    def resume(request: Request, sweep_id: str, body: Given) -> Response:
+        return answer(request, sweeps.resume(sweep_id, failed=body.get("failed") is True))
+
+    @router.get("/{sweep_id}/best")
+    def best(request: Request, sweep_id: str) -> Response:
+        return answer(request, {"spec_text": sweeps.best_text(sweep_id)})
+
+    @router.post("/{sweep_id}/launch")
+    def launch(request: Request, sweep_id: str, body: Given) -> Response:
+        return answer(request, {"job": job_row(sweeps.launch(sweep_id))}, status=201)
+
     return router
 
 

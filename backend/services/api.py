@@ -21,6 +21,7 @@ from backend.errors import Conflict, EnvironmentFault, InvalidInput, NotFound, S
 from backend.planning.command import Host, build_plan, shell_command
 from backend.planning.document import load_document
 from backend.planning.export import build_export
+from backend.planning.groups import own_tags
 from backend.planning.linting.context import LintContext
 from backend.planning.linting.lint import lint_spec, lint_train_yaml
 from backend.planning.secret_arguments import given_secrets
@@ -397,8 +398,12 @@ class Api:
     def clone_text(self, job_id: str) -> str:
         """The specification of a job, to be edited and submitted as a new one."""
         text = self.read_spec_text(job_id)
-        absent = ["resume_from_checkpoint"] if "resume_from_checkpoint" in parse_spec(text).train else []
-        return apply_changes(text, {"tunedeck.parent": job_id}, absent)
+        spec = parse_spec(text)
+        absent = ["resume_from_checkpoint"] if "resume_from_checkpoint" in spec.train else []
+        changes: dict[str, ArgValue] = {"tunedeck.parent": job_id}
+        if (tags := own_tags(spec.tags)) != list(spec.tags):
+            changes["tunedeck.tags"] = list[ArgValue](tags)
+        return apply_changes(text, changes, absent)
 
     def export(self, job_id: str) -> Export:
         """YAML, DeepSpeed JSON, commands and scripts that need no Tunedeck. Raises NotFound, Conflict when it trains nothing."""

@@ -22,6 +22,7 @@ from backend.domain.gpu import Device
 from backend.domain.job import Job
 from backend.domain.problem import ArgValue
 from backend.errors import Conflict, InvalidInput, NotFound
+from backend.planning.groups import TUNING_TAG
 from backend.planning.spec import apply_changes, parse_spec
 from backend.planning.tuning import TuningReport, TuningRow
 from backend.services.api import Api
@@ -34,8 +35,6 @@ from backend.store.files import read_json, write_json, write_text
 
 LEAST_BUDGET_SECONDS, MOST_BUDGET_SECONDS = 30.0, 4 * 3600.0
 KEPT_LOG_LINES = 200
-TUNING_TAG = "tuning:"
-"""Tag of trial jobs, followed by the id of their search."""
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 

@@ -17,6 +17,7 @@ from backend.domain.gpu import Device
 from backend.domain.job import Job, JobState, StopMode
 from backend.domain.problem import ArgValue
 from backend.errors import Conflict, InvalidInput
+from backend.planning.groups import own_tags
 from backend.planning.spec import apply_changes, parse_spec
 from backend.planning.speed import SpeedContext
 from backend.planning.tuning import (
@@ -171,7 +172,7 @@ class Tuner:
         name = f"tune-{context.spec.name}-{trial.group}"
         changes: dict[str, ArgValue] = {**fix.set, "tunedeck.task": "trial", "tunedeck.name": name}
         if self.tag:
-            changes["tunedeck.tags"] = [*context.spec.tags, self.tag]
+            changes["tunedeck.tags"] = [*own_tags(context.spec.tags), self.tag]
         job = self.api.submit(apply_changes(spec_text, changes, present_names(spec_text, fix.remove)))
         self.jobs.append(job.id)
         paths = self.api.job_paths(job.id)

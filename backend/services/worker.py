@@ -75,7 +75,14 @@ class Worker:
         self.jobs = JobTable(Database(self.paths.database))
         self.gpus, self.sampler = gpus, sampler
         self.forecaster = Forecaster(settings, self.paths, Environments(self.paths, settings))
-        self.sweeps = Sweeps(Api(settings, clock=clock, start_worker=lambda _: None))
+        self.sweeps = Sweeps(
+            Api(
+                settings,
+                clock=clock,
+                read_devices=gpus.device_ids if gpus else tuple,
+                start_worker=lambda _: None,
+            )
+        )
         self._sweeps_at = 0.0
         self.health = HealthWatch()
         self._attached: dict[str, AttachedRun] = {}

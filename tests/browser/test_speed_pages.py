@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 from backend.domain.job import JobState
 from backend.services.gpus import open_gpus
 from backend.services.searches import Searches, SearchRow
-from backend.services.sweeps import Sweep, Sweeps
+from backend.services.sweeps import Sweeps
+from backend.store.sweeps import Sweep
 from tests.browser.conftest import Open, Watch
 from tests.browser.test_new_run import HOSTILE, Site, site, tab
 from tests.job_folders import add_job
@@ -85,7 +86,7 @@ def test_a_sweep_compares_its_runs_as_table_and_lines(site: Site, tab: Tab) -> N
         files.step(1, loss=loss)
     jobs = {f"swept-{number}": {"learning_rate": 10.0**-number, "optim": HOSTILE} for number in (1, 2, 3)}
     sweep = Sweep(id="s-1", name="Demo", created_at=1e6, keys=("learning_rate", "optim"), early_stop=False, jobs=jobs)
-    folder = Sweeps(api).root
+    folder = Sweeps(api).store.root
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "s-1.json").write_text(json.dumps(asdict(sweep)))
     tab.goto(f"{site.base}/sweep?id=s-1")
@@ -226,7 +227,7 @@ def test_the_table_of_a_sweep_is_sorted_by_any_column_with_unknown_figures_last(
             files.step(1, loss=loss)
     jobs = {f"sorted-{number}": {"seed": 10 * number} for number in (1, 2, 3)}
     sweep = Sweep(id="s-2", name="Demo", created_at=1e6, keys=("seed",), early_stop=False, jobs=jobs)
-    folder = Sweeps(api).root
+    folder = Sweeps(api).store.root
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "s-2.json").write_text(json.dumps(asdict(sweep)))
     tab.goto(f"{site.base}/sweep?id=s-2")

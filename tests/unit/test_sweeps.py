@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backend.domain.job import JobState
-from backend.errors import InvalidInput, NotFound, SpecRejected
+from backend.domain.events import CheckpointSaved
+from backend.domain.job import JobState, TerminationReason
+from backend.errors import Conflict, InvalidInput, NotFound, SpecRejected
 from backend.planning.spec import parse_spec
+from backend.planning.sweep_ranges import parse_range
 from backend.planning.sweeping import MOST_JOBS, Range, Trace, build_combinations, runs_to_stop
 from backend.services.api import Api, Preview
-from backend.services.sweeps import Sweeps, describe_sweep, parse_range
-from tests.job_folders import open_api
+from backend.services.sweep_view import describe_sweep
+from backend.services.sweeps import Sweeps
+from backend.store.events import append_event
+from tests.checkpoint_files import write_checkpoint
+from tests.job_folders import add_job, open_api
 from tests.recorder_files import RecorderFiles
 
 SPEC = "# mine\nmodel_name_or_path: m\ndataset: d\neval_strategy: steps\ntunedeck:\n  name: Demo\n  tags: [old]\n"
@@ -98,9 +104,10 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     def submit(text: str) -> object:
         spec = parse_spec(text)
         job_id = f"job-{spec.name.lower()}"
-        from tests.job_folders import add_job
-
-        add_job(api, job_id, JobState.QUEUED, name=spec.name, tags=spec.tags)
+        while (api.paths.jobs / job_id).exists():
+            job_id += "x"
+        created = 1000.0 + api.list_jobs()[0]
+        add_job(api, job_id, JobState.QUEUED, name=spec.name, tags=spec.tags, parent=spec.parent, created_at=created)
         api.paths.job(job_id).spec.write_text(text)
         return api.get_job(job_id)
 
@@ -167,3 +174,162 @@ def test_a_sweep_without_losses_has_no_best_and_can_be_stopped(sweeps: Sweeps) -
     view = sweeps.view(sweep.id)
     assert view.metric == "loss" and not any(row.best for row in view.rows)
     assert sweeps.stop(sweep.id).active == 0
+
+
+# ---- stops, resumes and deaths ----
+
+
+def end(sweeps: Sweeps, job: str, reason: TerminationReason, *, checkpoint: int = 0) -> None:
+    """As the worker leaves a job that ended."""
+    sweeps.api.jobs.update(job, state=reason.state, reason=reason, started_at=1000.0, ended_at=1060.0)
+    if checkpoint:
+        paths = sweeps.api.paths.job(job)
+        write_checkpoint(paths.output, checkpoint)
+        append_event(paths.events, CheckpointSaved(at=1050.0, step=checkpoint, path=f"checkpoint-{checkpoint}"))
+
+
+def test_resume_goes_on_with_what_a_person_stopped_and_leaves_the_rest_alone(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2,3,4")])
+    done, saved, cancelled, failed = list(sweep.jobs)
+    end(sweeps, done, TerminationReason.COMPLETED)
+    end(sweeps, saved, TerminationReason.STOPPED_AFTER_SAVE, checkpoint=20)
+    end(sweeps, cancelled, TerminationReason.CANCELLED_IN_QUEUE)
+    end(sweeps, failed, TerminationReason.TRAINER_FAILED)
+    assert (sweeps.view(sweep.id).to_resume, sweeps.view(sweep.id).failed) == (2, 1)
+    rows = {row.values["seed"]: row for row in sweeps.resume(sweep.id).rows}
+    assert [rows[seed].state for seed in (1, 2, 3, 4)] == ["succeeded", "queued", "queued", "failed"]
+    assert rows[2].job != saved and rows[2].step == 20 and rows[2].jobs == 2
+    assert parse_spec(sweeps.api.read_spec_text(rows[2].job)).parent == saved
+    assert "resume_from_checkpoint" not in sweeps.api.read_spec_text(rows[3].job)
+    with pytest.raises(Conflict, match="No run of this sweep can be resumed"):
+        sweeps.resume(sweep.id)
+    assert sweeps.api.list_jobs()[0] == 6, "a second click queues nothing"
+    assert {row.values["seed"]: row.state for row in sweeps.resume(sweep.id, failed=True).rows}[4] == "queued"
+
+
+def test_run_resumed_on_its_own_page_takes_its_place_in_the_sweep_but_a_clone_does_not(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2")])
+    first = next(iter(sweep.jobs))
+    end(sweeps, first, TerminationReason.STOPPED_AFTER_SAVE, checkpoint=20)
+    resumed = sweeps.api.submit(sweeps.api.resume_text(first, "checkpoint-20"))
+    clone = parse_spec(sweeps.api.clone_text(first))
+    assert clone.tags == ("old",)
+    assert {row.job for row in sweeps.view(sweep.id).rows} == {resumed.id, list(sweep.jobs)[1]}
+
+
+def test_evaluations_after_the_checkpoint_that_a_run_goes_on_from_do_not_count(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1")])
+    (job,) = sweep.jobs
+    write_evaluations(sweeps, job, {10: 3.0, 20: 2.5, 30: 1.0})
+    end(sweeps, job, TerminationReason.STOPPED_AFTER_SAVE, checkpoint=20)
+    (row,) = sweeps.resume(sweep.id).rows
+    assert row.best_eval_loss == 2.5, "what followed step 20 was not kept"
+    assert row.seconds == 60.0
+    end(sweeps, row.job, TerminationReason.CANCELLED_IN_QUEUE)
+    (row,) = sweeps.resume(sweep.id).rows
+    assert row.step == 20 and row.best_eval_loss == 2.5, (
+        "cancelled before it began: it goes on from the same checkpoint"
+    )
+
+
+def test_a_run_that_stopped_early_is_not_resumed(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2")])
+    first, second = sweep.jobs
+    sweeps.store.save(replace(sweep, stopped_early=(first, second)))
+    end(sweeps, first, TerminationReason.STOPPED_AFTER_SAVE, checkpoint=20)
+    end(sweeps, second, TerminationReason.COMPLETED)
+    assert {row.job: row.stopped_early for row in sweeps.view(sweep.id).rows} == {first: True, second: False}
+    with pytest.raises(Conflict):
+        sweeps.resume(sweep.id, failed=True)
+
+
+@pytest.mark.parametrize("at", ["before_submit", "after_submit"])
+def test_who_dies_while_queueing_loses_no_run_and_doubles_none(
+    sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    submit, calls = sweeps.api.submit, []
+
+    def dies_at_the_third(text: str) -> object:
+        calls.append(text)
+        if len(calls) < 3:
+            return submit(text)
+        if at == "after_submit":
+            submit(text)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps.api, "submit", dies_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        sweeps.start(SPEC, [parse_range("seed", "1,2,3,4,5")])
+    monkeypatch.setattr(sweeps.api, "submit", submit)
+    (sweep,) = sweeps.every()
+    assert len(sweep.waiting) == 3 and sweeps.view(sweep.id).waiting == 3
+    sweeps.beat()  # the worker's
+    whole = sweeps.get(sweep.id)
+    assert not whole.waiting and [values["seed"] for values in whole.jobs.values()] == [1, 2, 3, 4, 5]
+    assert sweeps.api.list_jobs()[0] == 5
+    assert not (sweeps.store.root / f"{sweep.id}.yaml").exists(), "the document is kept no longer than it is needed"
+
+
+def test_a_stop_in_the_middle_of_queueing_keeps_the_rest_for_a_resume(
+    sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = sweeps.api.submit
+
+    def stops_at_the_second(text: str) -> object:
+        if "seed: 2" in text:
+            sweeps.store.halt(sweeps.every()[0].id)  # the first thing that a stop does, in another process
+        return submit(text)
+
+    monkeypatch.setattr(sweeps.api, "submit", stops_at_the_second)
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2,3,4")])
+    sweeps.beat()
+    view = sweeps.stop(sweep.id)
+    assert (len(view.rows), view.waiting, view.halted, view.active) == (2, 2, True, 0)
+    monkeypatch.setattr(sweeps.api, "submit", submit)
+    view = sweeps.resume(sweep.id)
+    assert (len(view.rows), view.waiting, view.active) == (4, 0, 4)
+
+
+def test_a_rest_that_is_refused_waits_for_a_person_and_holds_up_nobody(
+    sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_text: str) -> object:
+        raise SpecRejected((), "the environment is gone")
+
+    submit = sweeps.api.submit
+    monkeypatch.setattr(sweeps.api, "submit", refuse)
+    with pytest.raises(SpecRejected):
+        sweeps.start(SPEC, [parse_range("seed", "1,2")])
+    (sweep,) = sweeps.every()
+    sweeps.store.go_on(sweep.id)
+    assert sweeps.beat() == [] and sweeps.view(sweep.id).halted
+    monkeypatch.setattr(sweeps.api, "submit", submit)
+    assert sweeps.resume(sweep.id).active == 2
+
+
+def test_the_best_settings_become_a_run_of_their_own(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2")])
+    with pytest.raises(Conflict, match="has a loss yet"):
+        sweeps.launch(sweep.id)
+    for job, loss in zip(sweep.jobs, (2.0, 1.0), strict=True):
+        write_evaluations(sweeps, job, {10: loss})
+    best = parse_spec(sweeps.api.read_spec_text(sweeps.launch(sweep.id).id))
+    assert (best.name, best.train["seed"], best.tags, best.parent) == ("Demo-best", 2, ("old",), list(sweep.jobs)[1])
+    assert len(sweeps.view(sweep.id).rows) == 2
+
+
+def test_a_broken_record_hides_no_other_sweep(sweeps: Sweeps) -> None:
+    sweep = sweeps.start(SPEC, [parse_range("seed", "1,2")])
+    (sweeps.store.root / "zz.json").write_text('{"id": "zz"}')
+    assert [each.id for each in sweeps.every()] == [sweep.id]
+    with pytest.raises(NotFound, match="cannot be read"):
+        sweeps.get("zz")
+
+
+def write_evaluations(sweeps: Sweeps, job: str, losses: dict[int, float]) -> None:
+    files = RecorderFiles(sweeps.api.paths.job(job).recorder)
+    files.start()
+    for step in range(1, max(losses) + 1):
+        files.step(step, loss=4 - step / 100)
+    for step, loss in losses.items():
+        files.evaluation(step, eval_loss=loss)

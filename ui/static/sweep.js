@@ -1,12 +1,12 @@
 // Turns a sweep into its page: the runs beside each other, best first, as a table and as parallel coordinates; or starts one.
 
-import { href } from "./app.js";
+import { href, navigate } from "./app.js";
 import { get, post } from "./api.js";
 import { h, icon, keyed, replace, setClass, setText, show } from "./dom.js";
 import * as f from "./format.js";
 import { isFinal } from "./jobs.js";
 import { t, tn } from "./text.js";
-import { button, dialog, emptyNote, linkButton, problemNote, skeleton, statePill } from "./widgets.js";
+import { busyWhile, button, dialog, emptyNote, linkButton, problemNote, skeleton, statePill } from "./widgets.js";
 
 const POLL_MS = 3_000;
 const SVG = "http://www.w3.org/2000/svg";
@@ -48,7 +48,10 @@ function openList(main) {
   return { title: t("sweep.list"), close() { page.closed = true; clearInterval(clock); } };
 }
 
-const runsText = (view) => (view.active ? t("sweep.runs.active", { active: view.active, all: view.rows.length }) : tn("sweep.runs", view.rows.length));
+const runsText = (view) => [
+  view.active ? t("sweep.runs.active", { active: view.active, all: view.rows.length }) : tn("sweep.runs", view.rows.length),
+  view.waiting > 0 && tn(view.halted ? "sweep.halted" : "sweep.waiting", view.waiting),
+].filter(Boolean).join(" · ");
 const valuesText = (row, keys) => keys.map((key) => `${key} ${valueText(row.values[key])}`).join(", ");
 const valueText = (value) => (typeof value === "number" ? f.number(value) : value === null || value === undefined ? f.DASH : String(value));
 const figure = (row, metric) => (metric === "eval_loss" ? row.best_eval_loss : row.loss);
@@ -64,23 +67,30 @@ function openSweep(main, id) {
   page.marked = "";
   page.compare = linkButton(t("sweep.compare"), href("compare"), { iconName: "table" });
   page.best = linkButton(t("sweep.best"), href("new"), { iconName: "edit" });
+  page.launch = button(t("sweep.launch"), { kind: "primary", iconName: "running" });
+  page.launch.addEventListener("click", busyWhile(page.launch, async () => {
+    const { job } = await post(sweepPath(id, "/launch"));
+    navigate(href("run", { id: job.id }));
+  }));
+  page.resume = button(t("sweep.resume"), { iconName: "resume", onclick: () => resumeDialog(page) });
   page.stop = button(t("sweep.stop"), { kind: "danger", iconName: "stop", onclick: () => stopDialog(page) });
   page.chart = h("div", { class: "td-par" });
   page.head = h("tr", {});
   page.body = h("tbody", {});
   page.whole = h("div", { hidden: true },
-    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, page.title, page.facts), h("div", { class: "td-actions" }, page.compare, page.best, page.stop)),
+    h("div", { class: "td-run-top" }, h("div", { class: "td-run-title" }, page.title, page.facts), h("div", { class: "td-actions" }, page.launch, page.best, page.compare, page.resume, page.stop)),
     h("section", { class: "td-section" }, h("h2", {}, t("sweep.chart")), page.chart),
     h("section", { class: "td-section" }, h("h2", {}, t("sweep.table")), h("div", { class: "td-table-box td-cards-table" }, h("table", { class: "td-table td-sweep-table" }, h("caption", { class: "td-offscreen" }, t("sweep.table")), h("thead", {}, page.head), page.body))));
   main.append(h("div", { class: "td-page" }, h("nav", { class: "td-crumbs", "aria-label": t("nav.crumbs") }, h("a", { href: href("sweep") }, icon("list"), h("span", {}, t("sweep.list")))), page.wait, page.whole));
   page.load = async () => {
     clearTimeout(page.again);
+    clearTimeout(page.again); // asked for by a button: one round of questions is enough
     try {
       const view = await get(sweepPath(id));
       if (page.closed) return;
       page.view = view;
       draw(page, view);
-      if (view.active) page.again = setTimeout(page.load, POLL_MS);
+      if (view.active || (view.waiting && !view.halted)) page.again = setTimeout(page.load, POLL_MS);
     } catch (error) {
       if (page.closed) return;
       show(page.wait, true);
@@ -110,16 +120,29 @@ function stopDialog(page) {
   });
 }
 
+/** Failed runs come back only when asked to: their fault may come again. */
+function resumeDialog(page) {
+  const { to_resume: ready, failed, waiting } = page.view;
+  const also = h("input", { type: "checkbox", checked: ready + waiting === 0 });
+  return dialog({
+    title: t("sweep.resume.title"),
+    body: [h("p", {}, tn("sweep.resume.help", ready + waiting)), failed > 0 && h("label", { class: "td-check" }, also, h("span", {}, tn("sweep.resume.failed", failed)))],
+    actions: [{ label: t("sweep.resume"), kind: "primary", iconName: "resume", run: async () => { await post(sweepPath(page.id, "/resume"), { failed: failed > 0 && also.checked }); page.load(); } }],
+  });
+}
+
 function draw(page, view) {
   const { sweep, rows, metric } = view;
   show(page.wait, false);
   show(page.whole, true);
   setText(page.title, t("sweep.of", { name: sweep.name }));
   setText(page.facts, [runsText(view), sweep.early_stop && t("sweep.early")].filter(Boolean).join(" · "));
-  show(page.stop, view.active > 0);
+  show(page.stop, view.active > 0 || (view.waiting > 0 && !view.halted));
+  show(page.resume, view.to_resume > 0 || view.failed > 0 || (view.waiting > 0 && view.halted));
   const best = rows.find((row) => row.best);
   show(page.compare, rows.some((row) => Number.isFinite(row.loss)));
   page.compare.href = href("compare", { runs: rows.map((row) => row.job).join(",") });
+  show(page.launch, Boolean(best) && view.active === 0);
   show(page.best, Boolean(best) && view.active === 0);
   if (best) page.best.href = href("new", { clone: best.job });
   const columns = ["run", "state", ...sweep.keys, "loss", "eval_loss", "tokens", "time"];
@@ -127,7 +150,7 @@ function draw(page, view) {
   keyed(page.body, sorted(rows, page.sort, sweep.keys), (row) => row.job, () => h("tr", {}), (node, row) => {
     setClass(node, row.best ? "td-tune-best" : "");
     const cell = (name, ...content) => h("td", { dataset: { label: sweep.keys.includes(name) ? name : t(`sweep.column.${name}`) } }, content);
-    replace(node, cell("run", h("a", { href: href("run", { id: row.job }) }, row.name), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best"))),
+    replace(node, cell("run", h("a", { href: href("run", { id: row.job }) }, row.name), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best")), row.jobs > 1 && h("span", { class: "td-tag" }, t("sweep.resumed"))),
       cell("state", statePill(row.state), row.stopped_early && h("span", { class: "td-tag" }, t("sweep.stopped_early")), !isFinal(row) && row.max_steps > 0 && h("span", { class: "td-muted td-sweep-step" }, t("job.steps", { step: f.integer(row.step ?? 0), all: f.integer(row.max_steps) }))),
       sweep.keys.map((key) => cell(key, valueText(row.values[key]))), cell("loss", f.loss(row.loss)), cell("eval_loss", f.loss(row.best_eval_loss)), cell("tokens", f.compact(row.tokens_per_second)), cell("time", f.duration(row.seconds)));
     node.onmouseenter = () => mark(page, row.job);
