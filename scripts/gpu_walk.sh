@@ -37,7 +37,7 @@ begun() { local shown; shown=$(deck show "$id"); [[ ${shown%%$'\n'*} =~ training
 while [ "$(left)" -gt 60 ] && ! begun; do sleep 2; done
 deck profile "$id" --timeout 60 2>&1 | tee -a "$OUT/walk.log"
 deck wait "$id" --quiet; said "best run ended with $?"
-if [ -z "${TINY:-}" ]; then
+if [ -z "${TINY:-}" ] && [ "$(left)" -gt 90 ]; then
   four=$(deck submit "$OUT/best.yaml" --set max_steps=12 --set quantization_bit=4 --set logging_steps=2 --json | job)
   deck wait "$four" --quiet; said "QLoRA run ended with $?"
 fi
