@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from backend.adapters.process import ProcessIdentity, identify, is_alive, spawn_detached
 from backend.domain.gpu import Device
-from backend.domain.job import Job
+from backend.domain.job import Job, JobState, StopMode
 from backend.domain.problem import ArgValue
-from backend.errors import Conflict, InvalidInput, NotFound
+from backend.errors import Conflict, InvalidInput, NotFound, TunedeckError
 from backend.planning.groups import TUNING_TAG
 from backend.planning.spec import apply_changes, parse_spec
 from backend.planning.tuning import TuningReport, TuningRow
@@ -31,10 +32,12 @@ from backend.services.forecast import Forecaster
 from backend.services.gpus import GpuService
 from backend.services.tuning import BUDGET_SECONDS, Progress, Tuner, best_text, save_report
 from backend.settings import REPOSITORY
-from backend.store.files import read_json, write_json, write_text
+from backend.store.files import held, read_json, write_json, write_text
 
 LEAST_BUDGET_SECONDS, MOST_BUDGET_SECONDS = 30.0, 4 * 3600.0
 KEPT_LOG_LINES = 200
+ROUNDS_TO_WORKER = 10
+_ERROR_LINE = re.compile(r"error:|\w*(Error|Fault|Rejected|Conflict|NotFound|Input)\b")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
@@ -125,11 +128,17 @@ class Searches:
         self._save(record)
         return record
 
+    def claim(self, spec_text: str, budget_seconds: float = BUDGET_SECONDS) -> SearchRecord:
+        """`create`, one at a time: two searches would measure each other. Raises Conflict while another is at work."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with held(self.root / ".lock"):  # two who ask at once must not both find nobody
+            if running := next((record for record in self.list() if record.state == "running"), None):
+                raise Conflict(f"The tuner is at work on {running.name} ({running.id}). Stop it, or wait for its end.")
+            return self.create(spec_text, budget_seconds)
+
     def start(self, spec_text: str, budget_seconds: float = BUDGET_SECONDS) -> SearchRecord:
-        """Store a search and run it in a process of its own. One at a time: two would measure each other. Raises Conflict."""
-        if running := next((record for record in self.list() if record.state == "running"), None):
-            raise Conflict(f"The tuner is at work on {running.name} ({running.id}). Stop it, or wait for its end.")
-        record = self.create(spec_text, budget_seconds)
+        """`claim`, and run it in a process of its own."""
+        record = self.claim(spec_text, budget_seconds)
         folder = self.root / record.id
         env = {**os.environ, "TUNEDECK_DATA": str(self.api.settings.data_dir)}
         if self.api.settings.training_python:
@@ -183,6 +192,18 @@ class Searches:
         write_text(self.root / search_id / "stop", "")
         return record
 
+    def end_orphans(self) -> Sequence[str]:
+        """Cancel trial jobs that nobody asks any more, because their search has ended or died; returns their ids."""
+        ended = []
+        for job in self.api.jobs.in_states(JobState.QUEUED, JobState.STARTING, JobState.RUNNING):
+            search_id = next((tag.removeprefix(TUNING_TAG) for tag in job.tags if tag.startswith(TUNING_TAG)), "")
+            record = self._readable(search_id) if search_id else None
+            if record is not None and record.state != "running":
+                with suppress(Conflict):  # it ended by itself meanwhile
+                    self.api.request_stop(job.id, StopMode.NO_SAVE)
+                    ended.append(job.id)
+        return ended
+
     # --- running -------------------------------------------------------------------------------------------------------
 
     def run(self, search_id: str, on_progress: Callable[[Progress], None] = lambda _: None) -> SearchRecord:
@@ -206,6 +227,10 @@ class Searches:
             state.report = progress.report or state.report
             state.record = follow(state.record, progress, tuner.jobs, self.clock(), tuner.job_of)
             self._save(state.record)
+            if (
+                progress.event == "result" and progress.report is not None
+            ):  # whatever happens to us now, this can be launched
+                self._save_best(record_id=begun.id, report=progress.report, text=text)
             on_progress(progress)
 
         tuner.on_progress = told
@@ -225,10 +250,15 @@ class Searches:
         return self._finish(state.record, report, text, tuner.job_of)
 
     def _watch(self, search_id: str, tuner: Tuner, ended: threading.Event) -> None:
+        """Pass a stop on; and see that a worker is there: without one no trial job begins or is seen to end."""
+        rounds = 0
         while not ended.wait(0.5):
             if (self.root / search_id / "stop").exists():
                 tuner.stop()
-                return
+            rounds += 1
+            if rounds % ROUNDS_TO_WORKER == 0:
+                with suppress(TunedeckError, OSError):  # the next round tries again
+                    self.api.ensure_worker()
 
     def _finish(
         self, record: SearchRecord, report: TuningReport, text: str, job_of: Mapping[str, str]
@@ -297,7 +327,13 @@ class Searches:
             lines = (self.root / record.id / "tuner.log").read_text("utf-8", "replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else "The tuner's process ended without a result."
+        last = lines[-1] if lines else ""
+        # Other lines tell how far it was, not why it ended.
+        return (
+            last
+            if _ERROR_LINE.match(last)
+            else "The tuner's process was ended from outside (killed, or the host restarted)."
+        )
 
 
 @dataclass

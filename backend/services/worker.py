@@ -29,10 +29,11 @@ from backend.services.attached_run import AttachedRun
 from backend.services.bench import HOST_CHECK, BenchStore, describe_drift
 from backend.services.environments import Environments
 from backend.services.forecast import Forecaster
-from backend.services.gpus import GpuService
+from backend.services.gpus import GpuService, open_gpus
 from backend.services.health_watch import HealthWatch
 from backend.services.progress import RunProgress
 from backend.services.sampler import RunningJob, Sampler
+from backend.services.searches import Searches
 from backend.services.secrets import load_secrets
 from backend.services.sweeps import Sweeps
 from backend.settings import REPOSITORY, Settings
@@ -75,14 +76,13 @@ class Worker:
         self.jobs = JobTable(Database(self.paths.database))
         self.gpus, self.sampler = gpus, sampler
         self.forecaster = Forecaster(settings, self.paths, Environments(self.paths, settings))
-        self.sweeps = Sweeps(
-            Api(
-                settings,
-                clock=clock,
-                read_devices=gpus.device_ids if gpus else tuple,
-                start_worker=lambda _: None,
-            )
+        api = Api(
+            settings,
+            clock=clock,
+            read_devices=gpus.device_ids if gpus else tuple,
+            start_worker=lambda _: None,
         )
+        self.sweeps, self.searches = Sweeps(api), Searches(api, gpus or open_gpus(self.paths), clock=clock)
         self._sweeps_at = 0.0
         self.health = HealthWatch()
         self._attached: dict[str, AttachedRun] = {}
@@ -144,13 +144,13 @@ class Worker:
             except (TunedeckError, OSError, ValueError) as error:
                 log.exception("job %s", job.id)
                 faults.append(error)
-        self._stop_behind()
+        self._look_after_groups()
         self._start_waiting()
         if faults:
             raise faults[0]
 
-    def _stop_behind(self) -> None:
-        """Runs of a sweep that fell behind the others, where the sweep asks for that."""
+    def _look_after_groups(self) -> None:
+        """Runs of a sweep that fell behind the others, where the sweep asks for that; trials whose search is gone."""
         if self.clock() - self._sweeps_at < SWEEP_SECONDS:
             return
         self._sweeps_at = self.clock()
@@ -159,6 +159,8 @@ class Worker:
             text = "Its best eval loss is above the median of the sweep's other runs at this step: stopped early."
             alert = Alert(at=self.clock(), code="sweep_early_stop", severity=Severity.NOTE, message=text)
             self._tell(self.paths.job(job_id), alert)
+        for job_id in self.searches.end_orphans():
+            log.info("job %s: its tuning search is gone, ends", job_id)
 
     def running_jobs(self) -> list[RunningJob]:
         """For the sampler (in its own thread): whose folders get a copy of the telemetry."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from backend.errors import StoreFault
@@ -49,3 +52,17 @@ def read_json(path: Path) -> object | None:
     except (OSError, ValueError):
         return None
     return parsed
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """A lock between processes and threads: True inside when we have it; with `wait=False` False at once when another has.
+
+    The lock of a process that died is free."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True

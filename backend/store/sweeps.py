@@ -6,17 +6,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from backend.errors import NotFound
 from backend.planning.sweeping import Values
-from backend.store.files import read_json, write_json, write_text
+from backend.store.files import held, read_json, write_json, write_text
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
@@ -86,19 +85,10 @@ class SweepStore:
     def is_halted(self, sweep_id: str) -> bool:
         return (self.root / f"{sweep_id}.halt").exists()
 
-    @contextmanager
-    def locked(self, sweep_id: str, *, wait: bool = True) -> Iterator[bool]:
-        """True inside when nobody else changes this sweep meanwhile; with `wait=False` False at once when somebody does.
-
-        The lock of a process that died is free."""
+    def locked(self, sweep_id: str, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """True inside when nobody else changes this sweep meanwhile; with `wait=False` False at once when somebody does."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / f"{sweep_id}.lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        return held(self.root / f"{sweep_id}.lock", wait=wait)
 
     def _document(self, sweep_id: str) -> Path:
         return self.root / f"{sweep_id}.yaml"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.domain.job import JobState
 from backend.errors import Conflict, InvalidInput, NotFound
 from backend.planning.spec import parse_spec
 from backend.services.api import Api
@@ -14,6 +15,7 @@ from backend.services.gpus import open_gpus
 from backend.services.searches import Searches, describe_rows, parse_record
 from backend.services.tuning import Progress, Tuner
 from backend.settings import load_settings
+from tests.job_folders import add_job
 from tests.unit.test_tuner import Clock, FakeQueue, Known, speed, world
 
 __all__ = ["world"]
@@ -122,3 +124,54 @@ def test_an_interrupted_search_keeps_the_best_it_had(
     left = searches.get(made.id)
     assert left.state == "stopped" and len(left.rows) == 3 and left.best
     assert parse_spec(searches.best_text(made.id)).name.endswith("-tuned")
+
+
+def store_dead(searches: Searches, log: str) -> str:
+    """A search whose process is gone, with its log."""
+    made = searches.create(SPEC, 60.0)
+    file = searches.root / made.id / "state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pid": 1, "start_ticks": 7}))
+    (searches.root / made.id / "tuner.log").write_text(log)
+    return made.id
+
+
+def test_a_killed_search_does_not_give_its_last_progress_as_the_reason(searches: Searches) -> None:
+    killed = searches.get(store_dead(searches, "micro 4 x 1: 9,000 tokens/s\n"))
+    assert killed.state == "failed" and killed.message.startswith("The tuner's process was ended from outside")
+
+
+def test_a_killed_search_keeps_the_best_that_it_had(
+    searches: Searches, tmp_path: Path, world: tuple[Known, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecaster, text = world
+    made = searches.create(text, 480.0)
+    use_fake_queue(monkeypatch, tmp_path / "queue", forecaster)
+    seen: list[str] = []
+
+    def look(progress: Progress) -> None:
+        if progress.event == "result":
+            seen.append(searches.best_text(made.id))  # what a page could launch if we were killed now
+
+    searches.run(made.id, look)
+    assert len(seen) > 2 and parse_spec(seen[0]).name.endswith("-tuned")
+    assert seen[0] != seen[-1]
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING])
+def test_trials_of_a_dead_search_are_ended_and_those_of_a_living_one_are_not(
+    searches: Searches, state: JobState
+) -> None:
+    dead, living = store_dead(searches, ""), searches.create(SPEC, 60.0).id
+    for name, search in (("orphan", dead), ("asked", living)):
+        add_job(searches.api, name, state, tags=(f"tuning:{search}",))
+    add_job(searches.api, "training", state)
+    assert searches.end_orphans() == ["orphan"]
+    assert searches.api.get_job("orphan").state in (JobState.CANCELLED, JobState.STOPPING)
+    assert {searches.api.get_job(name).state for name in ("asked", "training")} == {state}
+    assert searches.end_orphans() == []
+
+
+def test_a_search_from_the_terminal_waits_for_its_turn_too(searches: Searches) -> None:
+    first = searches.claim(SPEC, 60.0)
+    with pytest.raises(Conflict, match=first.id):
+        searches.claim(SPEC, 60.0)

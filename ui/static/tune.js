@@ -151,7 +151,7 @@ function draw(page) {
   }
   show(page.stop, running);
   show(page.repeat, !running);
-  const ready = (search.state === "finished" || search.state === "stopped") && Boolean(search.best);
+  const ready = !running && Boolean(search.best); // a search that died keeps what it measured
   show(page.launch, ready);
   show(page.edit, ready);
   setText(page.launch.querySelector("span"), t(search.rows.some((row) => row.best && row.base) ? "tune.launch.same" : "tune.launch"));
