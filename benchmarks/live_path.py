@@ -182,7 +182,8 @@ def _one_load(
     cpu = cpu_seconds(process) - before
     messages, received = map(int, viewers.communicate()[0].split())
     return {
-        "viewers": count, "server_cpu_percent": 100 * cpu / elapsed, "cpu_ms_per_message": 1e3 * cpu * seconds / elapsed / max(1, messages),
+        "viewers": count, "server_cpu_percent": 100 * cpu / elapsed,
+        "cpu_ms_per_message": 1e3 * cpu * seconds / elapsed / max(1, messages),
         "messages_per_viewer_second": messages / count / seconds, "bytes_per_message": received / max(1, messages),
         "slowest_other_request_ms": slowest * 1e3, "server_memory_mb": process.memory_info().rss / 2**20,
     }, step  # fmt: skip

@@ -324,20 +324,34 @@ def measure_ingest(folder: Path) -> Found:
 
 
 def measure_memory(folder: Path, runs: int = 200) -> Found:
-    """Every run's page data asked for once; the runs share one recorder file on the disk, not in the server."""
-    api = open_api(folder / "memory")
+    """Values logged every tenth step, as is usual, and every step."""
+    return {
+        "every_10": _memory(folder / "every_10", runs, lambda recorder: write_run(recorder, 1, 100_000)),
+        "every_step": _memory(folder / "every_step", runs, lambda recorder: write_dense(recorder, 100_000)),
+    }
+
+
+def _memory(folder: Path, runs: int, write: Callable[[Path], None]) -> Found:
+    """Every run's page data asked for, then again until none is a sample. Runs share one file on the disk, not in the server."""
+    folder.mkdir()
+    api = open_api(folder)
     first = add_job(api, "run-0").recorder
-    write_run(first, 1, 100_000)
+    write(first)
     for index in range(1, runs):
         paths = add_job(api, f"run-{index}")
         os.link(first / "rank-0.jsonl", paths.recorder / "rank-0.jsonl")
-    with dashboard(folder / "memory") as (address, server):
+    with dashboard(folder) as (address, server):
         idle = server.memory_info().rss / 2**20
         most = idle
         with httpx.Client(base_url=address, trust_env=False, timeout=120) as client:
-            for index in range(runs):
-                client.get(f"api/runs/run-{index}/series?px=1200").raise_for_status()
-                most = max(most, server.memory_info().rss / 2**20)
+            for until_whole in (False, True):
+                for index in range(runs):
+                    reading: object = 0.0
+                    while reading is not None:
+                        answer = client.get(f"api/runs/run-{index}/series?px=1200").raise_for_status()
+                        most = max(most, server.memory_info().rss / 2**20)
+                        reading = answer.json()["reading"] if until_whole else None
+                        time.sleep(0.1 if reading is not None else 0.0)
         return {
             "runs": runs,
             "points": 100_000,

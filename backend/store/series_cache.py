@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,10 @@ QUICK_BYTES = 24 << 20
 """Read while the asker waits: a quarter of a second."""
 HEAD_START_SECONDS = 1.0
 """For the page that shows the sample: it is drawn before the thread takes its share of the processor."""
+AT_ONCE = 2
+"""Runs read at the same time: more would not be sooner, and each holds memory."""
+SAMPLES_KEPT = 8
+"""Some megabytes each; one that was dropped is taken again when it is asked for."""
 PAUSE_SECONDS = 0.0003
 """After every portion, for the threads that answer requests: without it they would wait for the interpreter."""
 
@@ -34,11 +38,11 @@ class Look:
 class Reading:
     """A long run on its way in, by a thread of its own; a sample of it until then."""
 
-    def __init__(self, run: RunSeries, *, ended: bool, pause: Callable[[], None]) -> None:
+    def __init__(self, run: RunSeries, *, ended: bool, pause: Callable[[], None], begin_at: float) -> None:
+        """`begin_at`: not before this time of the monotonic clock."""
         self.run = run
-        self.done = threading.Event()
-        self.wanted = threading.Event()
-        """Somebody waits for the whole."""
+        self.begin_at = begin_at
+        self.over = threading.Event()
         self._ended = ended
         self._pause = pause
         self._whole = run.read_bytes + run.unread_bytes()
@@ -55,9 +59,11 @@ class Reading:
                 self._sample = sample_run(self.run.recorder)
             return self._sample
 
-    def read(self, head_start: float) -> None:
-        """Begins after `head_start` seconds, or when the whole is wanted."""
-        self.wanted.wait(head_start)
+    def drop_sample(self) -> None:
+        with self._lock:
+            self._sample = None
+
+    def read(self) -> None:
         self.run.refresh(ended=self._ended, between=self._pause)
 
 
@@ -87,15 +93,18 @@ class SeriesCache:
         """Read by whoever asks, who is told the reason."""
         self._lock = threading.Lock()
         self._saving = threading.Lock()
+        self._queue: deque[Reading] = deque()
+        self._sampled: list[Reading] = []
+        """The last one asked for first."""
+        self._threads = 0
 
     def open(self, recorder: Path, *, ended: bool = False) -> RunSeries:
         """All that the run has recorded until now, however long that takes."""
         run = self._get(recorder)
         reading = self._reading(run, ended=ended)
+        run.refresh(ended=ended)  # behind the thread, or ahead of it while that waits for its turn
         if reading is not None:
-            reading.wanted.set()
-            reading.done.wait()
-        run.refresh(ended=ended)
+            self._finish(reading)
         self._keep(run, ended=ended)
         return run
 
@@ -105,6 +114,7 @@ class SeriesCache:
         if reading is None:
             return Look(run=self.open(recorder, ended=ended))
         sample = reading.sample()
+        self._drop_samples(reading)
         sample.refresh(ended=ended)
         return Look(run=sample, share=reading.share)
 
@@ -115,8 +125,12 @@ class SeriesCache:
             reading = self._readings.get(run.recorder)
             # Asked again: the thread may have come to its end since.
             if reading is None and much and run.recorder not in self._failed and run.unread_bytes() > self._quick_bytes:
-                reading = self._readings[run.recorder] = Reading(run, ended=ended, pause=self._pause)
-                threading.Thread(target=self._read, args=(reading,), name="reading a run", daemon=True).start()
+                reading = Reading(run, ended=ended, pause=self._pause, begin_at=time.monotonic() + self._head_start)
+                self._readings[run.recorder] = reading
+                self._queue.append(reading)
+                if self._threads < AT_ONCE:
+                    self._threads += 1
+                    threading.Thread(target=self._read_queued, name="reading runs", daemon=True).start()
             return reading
 
     def _get(self, recorder: Path) -> RunSeries:
@@ -141,19 +155,42 @@ class SeriesCache:
             run.load_saved(self.copies)
         return run
 
+    def _drop_samples(self, newest: Reading) -> None:
+        with self._lock:
+            self._sampled = [newest, *(each for each in self._sampled if each is not newest)]
+            self._sampled, dropped = self._sampled[:SAMPLES_KEPT], self._sampled[SAMPLES_KEPT:]
+        for reading in dropped:
+            reading.drop_sample()
+
+    def _read_queued(self) -> None:
+        while (reading := self._next()) is not None:
+            self._read(reading)
+
+    def _next(self) -> Reading | None:
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            self._threads -= 1
+            return None
+
     def _read(self, reading: Reading) -> None:
         recorder = reading.run.recorder
+        reading.over.wait(max(0.0, reading.begin_at - time.monotonic()))
         try:
-            reading.read(self._head_start)
+            reading.read()
+            self._finish(reading)
+            self._save(reading.run, ended=True)
         except Exception:
             log.exception("reading %s", recorder)
             self._failed.add(recorder)
-        finally:
-            with self._lock:
-                del self._readings[recorder]
-            reading.done.set()
-        if recorder not in self._failed:
-            self._save(reading.run, ended=True)
+            self._finish(reading)
+
+    def _finish(self, reading: Reading) -> None:
+        with self._lock:
+            if self._readings.get(reading.run.recorder) is reading:
+                del self._readings[reading.run.recorder]
+            self._sampled = [each for each in self._sampled if each is not reading]
+        reading.over.set()
 
     def _keep(self, run: RunSeries, *, ended: bool) -> None:
         """Opened faster next time. Of a living run a thread writes the copy: its readers wait for nothing."""

@@ -47,7 +47,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         files.log(step, loss=500.0 if step == SPIKE else 1.0, grad_norm=1.0, **values)
     files.finish(STEPS)
     read_on = threading.Event()
-    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=lambda: read_on.wait(30) and None)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=lambda: wait_for(read_on))
     app = create_app(api, Views(api, cache=cache), build_languages(api), api.settings)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="websockets-sansio"))
@@ -100,6 +100,10 @@ def test_zoom_hidden_series_and_smoothing_outlive_the_sample(site: Site, open_pa
     expect(page.locator(".td-charts > .td-note")).to_be_hidden()
     page.wait_for_function("Math.max(...document.querySelector(\"[data-chart='loss'] .td-plot\").data[0].y) > 400")
     assert look(page) == before
+
+
+def wait_for(event: threading.Event) -> None:
+    event.wait(30)
 
 
 def drawn(page: Tab) -> dict[str, list[float]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backend.store.series import RunSeries
-from backend.store.series_cache import Look, SeriesCache
+from backend.store.series_cache import AT_ONCE, SAMPLES_KEPT, Look, SeriesCache
 from backend.store.series_sample import HEAD, TAIL, sample_run
 
 STEPS = 9_000
@@ -185,8 +185,18 @@ class Gate:
 
     def __init__(self) -> None:
         self.opened = threading.Event()
+        self.held: set[int] = set()
+
+    def wait_for(self, threads: int) -> None:
+        pause = threading.Event()
+        for _ in range(2_000):
+            if len(self.held) >= threads:
+                return
+            pause.wait(0.01)
+        raise AssertionError(f"{len(self.held)} threads of {threads} came")
 
     def __call__(self) -> None:
+        self.held.add(threading.get_ident())
         assert self.opened.wait(20)
 
 
@@ -218,7 +228,7 @@ def same(run: RunSeries, other: RunSeries) -> bool:
 
 
 def test_long_run_is_a_sample_until_it_has_been_read(long_run: LongRun, gate: Gate) -> None:
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     first, second = cache.look(long_run.folder), cache.look(long_run.folder)
     assert first.share is not None and 0 <= first.share < 1
     assert second.run is first.run
@@ -231,7 +241,7 @@ def test_long_run_is_a_sample_until_it_has_been_read(long_run: LongRun, gate: Ga
 
 
 def test_run_that_grows_while_it_is_read_loses_and_repeats_nothing(long_run: LongRun, gate: Gate) -> None:
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     look = cache.look(long_run.folder)
     mark = look.run.mark()
     long_run.steps(STEPS + 1, STEPS + 5)
@@ -247,7 +257,7 @@ def test_run_that_grows_while_it_is_read_loses_and_repeats_nothing(long_run: Lon
 
 @pytest.mark.parametrize("how", ["cut", "replaced", "gone"])
 def test_files_that_change_under_the_reader_are_read_anew(long_run: LongRun, gate: Gate, how: str) -> None:
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     path = long_run.folder / "rank-0.jsonl"
     look = cache.look(long_run.folder)
     assert look.share is not None
@@ -269,8 +279,9 @@ def test_files_that_change_under_the_reader_are_read_anew(long_run: LongRun, gat
 
 
 def test_whoever_needs_every_point_waits_for_it(long_run: LongRun, gate: Gate) -> None:
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     assert cache.look(long_run.folder).share is not None
+    gate.wait_for(1)
     opened: list[RunSeries] = []
     asker = threading.Thread(target=lambda: opened.append(cache.open(long_run.folder)))
     asker.start()
@@ -286,11 +297,11 @@ def test_after_a_restart_the_copy_is_shown_at_once(
 ) -> None:
     monkeypatch.setattr("backend.store.series.WORTH_A_COPY", 1)
     gate.opened.set()
-    settled(SeriesCache(quick_bytes=100_000, pause=gate, copies=tmp_path / "copies"), long_run.folder)
+    settled(SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate, copies=tmp_path / "copies"), long_run.folder)
     _wait_for(tmp_path / "copies", 2)
     long_run.steps(STEPS + 1, STEPS + 9)
     gate.opened.clear()
-    again = SeriesCache(quick_bytes=100_000, pause=gate, copies=tmp_path / "copies")
+    again = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate, copies=tmp_path / "copies")
     look = again.look(long_run.folder)
     assert look.share is None and same(look.run, exact(long_run.folder))
 
@@ -308,7 +319,7 @@ def test_reading_that_fails_is_told_to_whoever_asks(long_run: LongRun) -> None:
     def fail() -> None:
         raise OSError("disk is gone")
 
-    cache = SeriesCache(quick_bytes=100_000, pause=fail)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=fail)
     cache.look(long_run.folder)
     (long_run.folder / "rank-0.jsonl").unlink()
     (long_run.folder / "rank-0.jsonl").mkdir()
@@ -322,7 +333,7 @@ def test_torn_last_line_is_taken_when_its_rest_comes(long_run: LongRun, gate: Ga
     whole_line = f'{{"t":{long_run.now + 1},"k":"log","s":{STEPS + 1},"v":{{"loss":0.5}}}}\n'
     with path.open("a") as file:
         file.write(whole_line[:30])
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     assert max(points(cache.look(long_run.folder).run, "loss")) == STEPS
     with path.open("a") as file:
         file.write(whole_line[30:])
@@ -338,7 +349,7 @@ def test_extremes_are_there_when_all_has_been_read(long_run: LongRun, gate: Gate
     spike = next(i for i, line in enumerate(lines) if '"k":"log"' in line and '"s":4321,' in line)
     lines[spike] = lines[spike].replace('"loss":', '"loss":77')
     path.write_text("".join(lines))
-    cache = SeriesCache(quick_bytes=100_000, pause=gate)
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
     assert set(points(cache.look(long_run.folder).run, "loss").items()) <= set(
         points(exact(long_run.folder), "loss").items()
     )
@@ -351,3 +362,34 @@ def test_run_that_is_quickly_read_is_never_a_sample(long_run: LongRun) -> None:
     cache = SeriesCache()
     look = cache.look(long_run.folder)
     assert look.share is None and same(look.run, exact(long_run.folder))
+
+
+def test_run_whose_turn_has_not_come_is_read_by_whoever_needs_every_point(tmp_path: Path, gate: Gate) -> None:
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
+    folders = [tmp_path / str(number) for number in range(AT_ONCE + 1)]
+    for number, folder in enumerate(folders, 1):
+        files = LongRun(folder)
+        files.start()
+        files.steps(1, 3_000)
+        assert cache.look(folder).share is not None
+        gate.wait_for(min(number, AT_ONCE))
+    *_, last = folders
+    assert same(cache.open(last), exact(last))
+    assert cache.look(last).share is None
+    assert cache.look(folders[0]).share is not None
+
+
+def test_many_samples_are_not_all_kept(tmp_path: Path, gate: Gate) -> None:
+    cache = SeriesCache(quick_bytes=100_000, head_start=0.0, pause=gate)
+    files = LongRun(tmp_path / "0")
+    files.start()
+    files.steps(1, 1_000)
+    loads = []
+    for number in range(SAMPLES_KEPT + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir(exist_ok=True)
+        if number:
+            (folder / "rank-0.jsonl").write_bytes((tmp_path / "0" / "rank-0.jsonl").read_bytes())
+        loads.append(cache.look(folder).run.load)
+    assert cache.look(tmp_path / "1").run.load == loads[1]
+    assert cache.look(tmp_path / "0").run.load != loads[0]
