@@ -62,7 +62,10 @@ def tune(
         else:
             name = search or searches.claim(read_text(file or Path()), budget * 60).id
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: what was measured is kept
-            record = searches.run(name, lambda progress: typer.echo(progress.text, err=True))
+            try:
+                record = searches.run(name, lambda progress: typer.echo(progress.text, err=True))
+            except KeyboardInterrupt:
+                record = searches.get(name)  # what was measured until now
             tell_search(searches, record, out=out, as_json=as_json)
             raise typer.Exit({"finished": 0, "stopped": EXIT_STOPPED}.get(record.state, EXIT_FAILED))
 
