@@ -19,7 +19,7 @@ TOLERANCE = {
 
 
 LEAST_BEFORE = 2
-"""Earlier figures without which nothing is usual."""
+"""Earlier checks without which nothing is usual; two processes of one check are one check."""
 
 
 def find_drift(now: HostCheck, before: Sequence[HostCheck]) -> tuple[Drift, ...]:
@@ -38,17 +38,17 @@ def find_usual(now: HostCheck, before: Sequence[HostCheck]) -> tuple[Drift, ...]
 
 
 def _device_drift(now: HostCheck, before: Sequence[HostCheck]) -> Iterator[Drift]:
-    past: dict[tuple[str, str], list[float]] = defaultdict(list)
+    past: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for check in before:
         for other in check.devices:
             for what in ("matmul_flops", "memory_bytes_per_second"):
                 if value := getattr(other, what):
-                    past[_place(check, other), what].append(value)
+                    past[_place(check, other), what][check.job].append(value)
     for device in now.devices:
         for what in ("matmul_flops", "memory_bytes_per_second"):
             found, earlier = getattr(device, what), past[_place(now, device), what]
             if found and len(earlier) >= LEAST_BEFORE:
-                usual = statistics.median(earlier)
+                usual = statistics.median(value for values in earlier.values() for value in values)
                 yield _drift(what, device.id or device.device, usual, found, found / usual)
 
 

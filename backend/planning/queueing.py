@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backend.domain.job import Job
+from backend.planning.groups import is_measuring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,11 @@ class Capacity:
     free: tuple[str, ...]
     cpu_slots: int
     cpu_used: int
+
+
+def count_slots(job: Job, cpu_slots: int) -> int:
+    """CPU slots that a job takes: one a process; all of them when it measures the host, which only tells something alone."""
+    return max(job.processes, cpu_slots) if is_measuring(job.tags) else job.processes
 
 
 def first_free(count: int, free: Sequence[str]) -> tuple[str, ...]:
@@ -63,8 +69,8 @@ def _plan_on_cpu(queue: Sequence[Job], capacity: Capacity) -> list[Start]:
     used, starts = capacity.cpu_used, []
     for job in queue:
         # A job larger than the host runs alone rather than never.
-        if used and used + job.processes > capacity.cpu_slots:
+        if used and used + count_slots(job, capacity.cpu_slots) > capacity.cpu_slots:
             break
         starts.append(Start(job=job, devices=()))
-        used += job.processes
+        used += count_slots(job, capacity.cpu_slots)
     return starts

@@ -14,12 +14,10 @@ from backend.parsing.host_check import parse_host_check
 from backend.planning.drift import Comparison as Comparison
 from backend.planning.drift import compare_checks
 from backend.planning.drift import find_drift as find_drift
+from backend.planning.groups import HOST_CHECK as HOST_CHECK
 from backend.planning.spec import dump_spec
 from backend.store.files import append_line, read_json
 from backend.store.paths import DataPaths
-
-HOST_CHECK = "host-check"
-"""Tag of the jobs that are host checks; the profile is the tag after it."""
 
 
 class _Submitter(Protocol):

@@ -238,7 +238,9 @@ class Tuner:
             if job.started_at is None:
                 self._queued += self.clock() - waiting
                 if self._queued > START_SECONDS:
-                    raise Conflict(f"Trial job {session.job} got no GPUs within {START_SECONDS:.0f} s.")
+                    raise Conflict(
+                        f"Trial job {session.job} had to wait for other runs for more than {START_SECONDS / 60:.0f} min. Tune again when they have ended."
+                    )
             waiting = self.clock()
             if job.state.is_final:
                 rest = [r for r in session.results.read_new() if r.get("k") == "result" and r.get("id") == trial_id]

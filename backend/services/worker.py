@@ -21,7 +21,7 @@ from backend.domain.launch import LaunchPlan
 from backend.domain.problem import Severity
 from backend.errors import Conflict, TunedeckError
 from backend.planning.command import VISIBILITY
-from backend.planning.queueing import Capacity, Start, plan_starts
+from backend.planning.queueing import Capacity, Start, count_slots, plan_starts
 from backend.planning.verdict import ExitRecord, RankEnds, judge_end
 from backend.services.api import Api
 from backend.services.attach import Attachment, load_attachment
@@ -210,7 +210,7 @@ class Worker:
             total=devices,
             free=tuple(device for device in devices if device not in leased),
             cpu_slots=self.settings.cpu_slots,
-            cpu_used=sum(job.processes for job in active),
+            cpu_used=sum(count_slots(job, self.settings.cpu_slots) for job in active),
         )
 
     def _start(self, start: Start) -> None:

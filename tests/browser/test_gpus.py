@@ -105,7 +105,7 @@ def test_run_shows_its_devices_below_the_loss(site: Site, open_page: Open, prefi
 @pytest.mark.parametrize(
     ("prefix", "alarm", "share", "pair"),
     [
-        ("", "Slower than usual", "−16 % of usual", "Plain against AMD, one node"),
+        ("", "Slower than usual", "−16 % against usual", "Plain against AMD, one node"),
         ("/zh", "比平常慢", "比平常 −16 %", "无变量 与 AMD 单机 对比"),
     ],
 )

@@ -61,8 +61,14 @@ def test_a_finished_search_shows_its_table_its_effects_and_opens_in_the_form(sit
     )
 
 
-def test_a_failed_search_says_why_and_offers_no_launch(site: Site, tab: Tab) -> None:
-    search = store_search(site, "failed", message="The model is not there.")
+def test_a_failed_search_says_why_and_offers_to_launch_only_what_it_measured(site: Site, tab: Tab) -> None:
+    search = store_search(site, "failed", message="Killed in the middle.")
+    tab.goto(f"{site.base}/tune?id={search}")
+    expect(tab.get_by_role("alert")).to_contain_text("Killed in the middle.")
+    expect(tab.get_by_role("button", name="Launch the best")).to_be_visible()
+    state = Searches(site.deck.api, open_gpus(site.deck.api.paths)).root / search / "state.json"
+    nothing = {"rows": [], "best": "", "gain": None, "message": "The model is not there."}
+    state.write_text(json.dumps({**json.loads(state.read_text()), **nothing}))
     tab.goto(f"{site.base}/zh/tune?id={search}")
     expect(tab.get_by_role("alert")).to_contain_text("The model is not there.")
     expect(tab.get_by_role("button", name="启动最佳设置")).to_be_hidden()
@@ -245,3 +251,33 @@ def test_the_table_of_a_sweep_is_sorted_by_any_column_with_unknown_figures_last(
         "href", re.compile("clone=sorted-2")
     )
     expect(tab.get_by_role("link", name="Compare the curves")).to_have_attribute("href", re.compile("sorted-1"))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "facts", "help_text", "button"),
+    [
+        ("", "2 runs were never queued", "4 runs go on from their last checkpoint", "Resume"),
+        ("/zh", "2 次运行未曾入队", "4 次运行将从最后的检查点继续", "继续"),
+    ],
+)
+def test_a_stopped_sweep_says_what_a_resume_brings_back(
+    site: Site, tab: Tab, prefix: str, facts: str, help_text: str, button: str
+) -> None:
+    api, store = site.deck.api, Sweeps(site.deck.api).store
+    states = (JobState.SUCCEEDED, JobState.CANCELLED, JobState.LOST, JobState.FAILED)
+    names = [f"halted-{len(prefix)}-{state.value}" for state in states]
+    for name, state in zip(names, states, strict=True):
+        add_job(api, name, state, ended_at=999_999.0)
+    store.save(
+        Sweep(
+            id=f"s-halted{len(prefix)}", name="Demo", created_at=1e6, keys=("seed",), early_stop=False,
+            jobs={name: {"seed": at} for at, name in enumerate(names)}, waiting={"5": {"seed": 5}, "6": {"seed": 6}},
+        )
+    )  # fmt: skip
+    store.halt(f"s-halted{len(prefix)}")
+    tab.goto(f"{site.base}{prefix}/sweep?id=s-halted{len(prefix)}")
+    expect(tab.get_by_text(facts)).to_be_visible()
+    tab.get_by_role("button", name=button, exact=True).click()
+    box = tab.get_by_role("dialog")
+    expect(box).to_contain_text(help_text)
+    expect(box.get_by_role("checkbox")).not_to_be_checked()  # the failed one only when asked to

@@ -74,6 +74,14 @@ def test_card_is_compared_with_itself_whatever_it_was_called_and_whoever_took_pa
     assert not [usual for usual in find_usual(other_links, before) if not usual.device], "other cards, other links"
 
 
+def test_two_processes_of_one_check_are_one_earlier_check() -> None:
+    ranks = tuple(replace(CHECK.devices[0], device="cpu") for _ in range(2))
+    before = [replace(CHECK, job=job, devices=ranks) for job in ("j1", "j2")]
+    now = replace(CHECK, job="j9", devices=tuple(replace(rank, matmul_flops=3.0e14) for rank in ranks))
+    assert find_usual(now, before[:1]) == ()
+    assert [alarm.what for alarm in find_drift(now, before)] == ["matmul_flops"] * 2
+
+
 def test_usual_figures_are_told_without_an_alarm_too() -> None:
     usual = find_usual(replace(CHECK, job="j9"), [CHECK, replace(CHECK, job="j2")])
     assert {one.what for one in usual} == {

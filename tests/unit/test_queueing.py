@@ -1,7 +1,11 @@
 """Who starts next: first in first out, no starving, no idle cards that nobody waits for."""
 
+from dataclasses import replace
+
+import pytest
+
 from backend.domain.job import Job, JobState
-from backend.planning.queueing import Capacity, plan_starts
+from backend.planning.queueing import Capacity, count_slots, plan_starts
 
 CARDS = tuple(f"0000:{n:02x}:00.0" for n in range(4))
 
@@ -57,3 +61,11 @@ def test_cpu_host_counts_slots() -> None:
 def test_job_larger_than_the_cpu_host_runs_alone_rather_than_never() -> None:
     assert on_cpu([job("big", 8), job("b", 1)], slots=2, used=0) == ["big"]
     assert on_cpu([job("big", 8)], slots=2, used=1) == []
+
+
+@pytest.mark.parametrize("tag", ["host-check", "tuning:t-1"])
+def test_what_measures_a_cpu_host_runs_alone(tag: str) -> None:
+    measuring = replace(job("m", 1), tags=(tag,))
+    assert on_cpu([measuring, replace(measuring, id="n"), job("a", 1)], slots=2, used=0) == ["m"]
+    assert on_cpu([measuring], slots=2, used=1) == []
+    assert count_slots(measuring, 2) == 2 and count_slots(job("a", 1), 2) == 1
