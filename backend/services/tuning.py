@@ -238,8 +238,10 @@ class Tuner:
             if job.started_at is None:
                 self._queued += self.clock() - waiting
                 if self._queued > START_SECONDS:
+                    minutes = f"{START_SECONDS / 60:.0f} min"
                     raise Conflict(
-                        f"Trial job {session.job} had to wait for other runs for more than {START_SECONDS / 60:.0f} min. Tune again when they have ended."
+                        f"Trial job {session.job} had to wait for other runs for more than {minutes}. "
+                        "Tune again when they have ended."
                     )
             waiting = self.clock()
             if job.state.is_final:
