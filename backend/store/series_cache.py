@@ -18,7 +18,7 @@ QUICK_BYTES = 24 << 20
 """Read while the asker waits: a quarter of a second."""
 HEAD_START_SECONDS = 1.0
 """For the page that shows the sample: it is drawn before the thread takes its share of the processor."""
-AT_ONCE = 2
+AT_ONCE = 1
 """Runs read at the same time: more would not be sooner, and each holds memory."""
 SAMPLES_KEPT = 8
 """Some megabytes each; one that was dropped is taken again when it is asked for."""
@@ -80,7 +80,7 @@ class SeriesCache:
 
     def __init__(
         self,
-        budget_bytes: int = 160 << 20,
+        budget_bytes: int = 128 << 20,
         *,
         copies: Path | None = None,
         quick_bytes: int = QUICK_BYTES,
@@ -169,6 +169,8 @@ class SeriesCache:
             self._sampled, dropped = self._sampled[:SAMPLES_KEPT], self._sampled[SAMPLES_KEPT:]
         for reading in dropped:
             reading.drop_sample()
+        if dropped:
+            give_back_memory()
 
     def _read_queued(self) -> None:
         while (reading := self._next()) is not None:
