@@ -22,7 +22,7 @@ from backend.store.sweeps import Sweep
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
     """One run of a sweep. Losses: a number, "nan" or "inf" when it diverged, None while there is none. `seconds` and losses
-    are those of all its jobs, `jobs` of them; `job` is the newest."""
+    are those of all its jobs; `job` is the newest, and `resumed_from` the step of the checkpoint that it went on from."""
 
     job: str
     name: str
@@ -37,7 +37,7 @@ class SweepRow:
     tokens_per_second: float | None
     stopped_early: bool = False
     best: bool = False
-    jobs: int = 1
+    resumed_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class SweepReader:
             seconds=self._seconds(member),
             tokens_per_second=progress.mean_tokens_per_second,
             stopped_early=is_early(sweep, member),
-            jobs=len(member.jobs),
+            resumed_from=start or None,
         )
 
     def _loss(self, member: Member) -> float | str | None:

@@ -60,7 +60,7 @@ const figure = (row, metric) => (metric === "eval_loss" ? row.best_eval_loss : r
 
 function openSweep(main, id) {
   const page = { closed: false, id };
-  page.wait = h("div", {}, skeleton(6));
+  page.wait = h("div", { class: "td-wait" }, skeleton(6));
   page.title = h("h1", {});
   page.facts = h("p", { class: "td-muted", role: "status" });
   page.sort = { name: "", down: false };
@@ -150,7 +150,7 @@ function draw(page, view) {
   keyed(page.body, sorted(rows, page.sort, sweep.keys), (row) => row.job, () => h("tr", {}), (node, row) => {
     setClass(node, row.best ? "td-tune-best" : "");
     const cell = (name, ...content) => h("td", { dataset: { label: sweep.keys.includes(name) ? name : t(`sweep.column.${name}`) } }, content);
-    replace(node, cell("run", h("a", { href: href("run", { id: row.job }) }, row.name), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best")), row.jobs > 1 && h("span", { class: "td-tag" }, t("sweep.resumed"))),
+    replace(node, cell("run", h("a", { href: href("run", { id: row.job }) }, row.name), row.best && h("span", { class: "td-tag td-tune-mark" }, t("tune.mark.best")), Number.isFinite(row.resumed_from) && h("span", { class: "td-tag" }, t("sweep.resumed", { step: f.integer(row.resumed_from) }))),
       cell("state", statePill(row.state), row.stopped_early && h("span", { class: "td-tag" }, t("sweep.stopped_early")), !isFinal(row) && row.max_steps > 0 && h("span", { class: "td-muted td-sweep-step" }, t("job.steps", { step: f.integer(row.step ?? 0), all: f.integer(row.max_steps) }))),
       sweep.keys.map((key) => cell(key, valueText(row.values[key]))), cell("loss", f.loss(row.loss)), cell("eval_loss", f.loss(row.best_eval_loss)), cell("tokens", f.compact(row.tokens_per_second)), cell("time", f.duration(row.seconds)));
     node.onmouseenter = () => mark(page, row.job);

@@ -97,7 +97,7 @@ function openSearch(main, id) {
 
 function build(main, id) {
   const page = { id, closed: false, search: null };
-  page.wait = h("div", {}, skeleton(6));
+  page.wait = h("div", { class: "td-wait" }, skeleton(6));
   page.title = h("h1", {});
   page.pill = h("span", {});
   page.now = h("p", { class: "td-muted", role: "status" });

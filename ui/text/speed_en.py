@@ -201,5 +201,5 @@ TEXT: dict[str, str] = {
     "sweep.waiting.other": "{n} runs are not queued yet",
     "sweep.halted.one": "{n} run was never queued",
     "sweep.halted.other": "{n} runs were never queued",
-    "sweep.resumed": "resumed",
+    "sweep.resumed": "from step {step}",
 }

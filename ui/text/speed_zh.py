@@ -198,5 +198,5 @@ TEXT: dict[str, str] = {
     "sweep.waiting.other": "{n} 次运行尚未入队",
     "sweep.halted.one": "{n} 次运行未曾入队",
     "sweep.halted.other": "{n} 次运行未曾入队",
-    "sweep.resumed": "已继续",
+    "sweep.resumed": "自第 {step} 步",
 }
