@@ -281,3 +281,34 @@ def test_a_stopped_sweep_says_what_a_resume_brings_back(
     box = tab.get_by_role("dialog")
     expect(box).to_contain_text(help_text)
     expect(box.get_by_role("checkbox")).not_to_be_checked()  # the failed one only when asked to
+
+
+def test_ticks_of_a_sweeps_axis_do_not_cover_each_other(site: Site, tab: Tab) -> None:
+    api = site.deck.api
+    losses = (7.124, 7.213, 8.209, 8.239)
+    for number, loss in enumerate(losses, 1):
+        files = RecorderFiles(add_job(api, f"near-{number}", JobState.SUCCEEDED, ended_at=999_999.0).recorder)
+        files.start()
+        files.step(1, loss=loss)
+    jobs = {f"near-{number}": {"seed": number} for number in range(1, 5)}
+    Sweeps(api).store.save(Sweep(id="s-near", name="Demo", created_at=1e6, keys=("seed",), early_stop=False, jobs=jobs))
+    tab.goto(f"{site.base}/sweep?id=s-near")
+    expect(tab.locator(".td-par-line")).to_have_count(4)
+    ticks = tab.locator(".td-par-tick").evaluate_all(
+        "all => all.map(one => [+one.getAttribute('x'), +one.getAttribute('y')])"
+    )
+    assert len(ticks) == 4 + 3, "8.209 lies too near to the upper end"
+    assert all(one == other or one[0] != other[0] or abs(one[1] - other[1]) >= 14 for one in ticks for other in ticks)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("", "settings from an earlier run"), ("resume_from_checkpoint: /x/checkpoint-5\n", "continues an earlier run")],
+)
+def test_a_clone_does_not_claim_to_continue_its_parent(site: Site, tab: Tab, line: str, words: str) -> None:
+    name = f"child-{len(line)}"
+    add_job(site.deck.api, name, JobState.CANCELLED, ended_at=999_999.0, parent="varied").spec.write_text(
+        f"stage: sft\n{line}"
+    )
+    tab.goto(f"{site.base}/run?id={name}")
+    expect(tab.locator(".td-parent")).to_have_text(words)

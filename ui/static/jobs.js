@@ -124,6 +124,9 @@ export async function setPriority(job, priority) {
   await refreshHost();
 }
 
-export function parentLink(job, href) {
-  return job.parent ? h("a", { href: href("run", { id: job.parent }), class: "td-parent" }, icon("resume"), h("span", {}, t("job.parent"))) : null;
+/** A resumed run goes on from its parent; a clone only took its settings. `text` is the run's own document. */
+export function parentLink(job, href, text) {
+  if (!job.parent) return null;
+  const goesOn = text === undefined || /^resume_from_checkpoint:\s*\S/m.test(text);
+  return h("a", { href: href("run", { id: job.parent }), class: "td-parent" }, icon(goesOn ? "resume" : "edit"), h("span", {}, t(goesOn ? "job.parent" : "job.copied")));
 }

@@ -98,7 +98,7 @@ function draw(parts, detail) {
   updatePill(parts.pill, job.state);
   setText(parts.facts, jobFacts(job));
   replace(parts.tags, tags({ tags: (job.tags ?? []).filter((tag) => !/^(tuning|sweep):/.test(tag)) })); // those are links
-  replace(parts.parent, parentLink(job, href));
+  replace(parts.parent, parentLink(job, href, detail.spec_text));
   setText(parts.notes, job.notes);
   show(parts.notes, Boolean(job.notes));
   for (const [name, allowed] of [["stop", can.stop ?? isActive(job)], ["save", can.save], ["cancel", can.cancel], ["resume", can.resume], ["remove", can.delete]]) show(parts[name], Boolean(allowed));

@@ -196,6 +196,7 @@ function mark(page, job) {
 const HEIGHT = 260;
 const TOP = 34;
 const BOTTOM = 24;
+const LEAST_TICK_GAP = 14;
 
 function svg(tag, attributes = {}, text = "") {
   const node = document.createElementNS(SVG, tag);
@@ -220,6 +221,12 @@ function axisOf(label, values, code) {
   const few = numbers ? [...new Set(known)] : [];
   const ticks = numbers ? (few.length <= 6 ? few : spread).map((value) => [place(value), f.number(value)]) : names.map((name) => [place(name), name]);
   return { label, code, place, ticks };
+}
+
+/** Ticks that can be read: both ends, and of the others those far enough from the ones before. */
+function apart(ticks, y) {
+  const ends = ticks.filter(([place]) => place === 0 || place === 1);
+  return ticks.filter((tick) => !ends.includes(tick)).reduce((kept, tick) => (kept.every(([place]) => Math.abs(y(place) - y(tick[0])) >= LEAST_TICK_GAP) ? [...kept, tick] : kept), ends);
 }
 
 function drawParallel(page, view, metric) {
@@ -253,7 +260,7 @@ function drawParallel(page, view, metric) {
   axes.forEach((axis, at) => {
     node.append(svg("line", { x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "td-par-axis" }));
     node.append(svg("text", { x: x(at), y: 14, class: `td-par-label${axis.code ? " td-par-code" : ""}`, "text-anchor": "middle" }, axis.label));
-    for (const [place, text] of axis.ticks) node.append(svg("text", { x: x(at) + 7, y: y(place) + 4, class: "td-par-tick" }, text));
+    for (const [place, text] of apart(axis.ticks, y)) node.append(svg("text", { x: x(at) + 7, y: y(place) + 4, class: "td-par-tick" }, text));
   });
   page.chart.replaceChildren(node);
   mark(page, page.marked); // the pointer may still be on a row

@@ -104,6 +104,7 @@ TEXT: dict[str, str] = {
     "job.started_ago": "started {ago}",
     "job.ended_ago": "ended {ago}",
     "job.parent": "continues an earlier run",
+    "job.copied": "settings from an earlier run",
     # Home
     "home.title": "Overview",
     "home.running": "Running",

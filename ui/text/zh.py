@@ -104,6 +104,7 @@ TEXT: dict[str, str] = {
     "job.started_ago": "{ago}开始",
     "job.ended_ago": "{ago}结束",
     "job.parent": "接续之前的任务",
+    "job.copied": "沿用之前任务的设置",
     # 概览
     "home.title": "概览",
     "home.running": "运行中",
